@@ -6,6 +6,7 @@
 
 mod error;
 mod list;
+mod sqlite;
 mod write;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
+pub use sqlite::SqliteStore;
 pub use write::{Advance, Deposit, NewExecution, Outcome, RowChange, Write};
 
 use crate::history::Record;

@@ -1,0 +1,141 @@
+//! Opening files: the lock beside the database, the connections and their settings.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use fs4::fs_std::FileExt;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection};
+
+use super::error::store_error;
+use crate::store::{LOCK_WAIT_MAX, StoreError};
+
+/// Earlier versions can corrupt a database with a write-ahead log: <https://www.sqlite.org/wal.html#walresetbug>.
+const SQLITE_VERSION_MIN: (u32, u32, u32) = (3, 51, 3);
+
+/// More readers would only wait for the same disk.
+const READERS_MAX: u32 = 4;
+
+/// Prepared statements kept; above the number of statements there are, in every size.
+const STATEMENTS_MAX: usize = 256;
+
+/// The log is copied into the database each time it has grown by this many pages (16 MiB), a compromise between
+/// copying a page often and recovering a long log.
+const CHECKPOINT_PAGES: &str = "4000";
+
+/// Page cache of the writer, in KiB (negative by SQLite's convention).
+const WRITER_CACHE: &str = "-65536";
+/// Page cache of each reader.
+const READER_CACHE: &str = "-8192";
+
+/// Takes the lock that tells other processes to keep off; the operating system releases it when this one ends.
+pub(super) fn lock(database: &Path) -> Result<File, StoreError> {
+    let path = lock_path(database);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(|error| StoreError::Refused(format!("cannot open the lock file {}: {error}", path.display())))?;
+    match file.try_lock_exclusive() {
+        Ok(true) => Ok(file),
+        Ok(false) => Err(StoreError::Refused(format!(
+            "{} is in use by another overdue (it holds {}): talk to that one with --url, or stop it first",
+            database.display(),
+            path.display()
+        ))),
+        Err(error) => Err(StoreError::Refused(format!("cannot lock {}: {error}", path.display()))),
+    }
+}
+
+fn lock_path(database: &Path) -> PathBuf {
+    beside(database, ".lock")
+}
+
+/// The file that SQLite keeps the write-ahead log in.
+pub(super) fn log_path(database: &Path) -> PathBuf {
+    beside(database, "-wal")
+}
+
+fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(database.as_os_str());
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn options(database: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(database)
+        .busy_timeout(LOCK_WAIT_MAX)
+        .statement_cache_capacity(STATEMENTS_MAX)
+        .pragma("mmap_size", "0")
+        .pragma("temp_store", "MEMORY")
+        .foreign_keys(false)
+        // Statements carry callers' data, which belongs in no log.
+        .disable_statement_logging()
+}
+
+/// Opens the connection that writes, creating the file when there is none.
+pub(super) async fn open_writer(database: &Path) -> Result<SqliteConnection, StoreError> {
+    let mut connection = options(database)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        .pragma("cache_size", WRITER_CACHE)
+        .connect()
+        .await
+        .map_err(|error| StoreError::Refused(format!("cannot open {}: {error}", database.display())))?;
+    let version = sqlite_version(&mut connection).await?;
+    if let Err(refused) = check_version(&version) {
+        let _ = connection.close().await;
+        return Err(refused);
+    }
+    Ok(connection)
+}
+
+/// Opens the connections that read. They cannot write.
+pub(super) fn open_readers(database: &Path) -> SqlitePool {
+    let options = options(database).pragma("cache_size", READER_CACHE).pragma("query_only", "1");
+    SqlitePoolOptions::new()
+        .max_connections(READERS_MAX)
+        .acquire_timeout(LOCK_WAIT_MAX)
+        .test_before_acquire(false)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connect_lazy_with(options)
+}
+
+/// The version of the SQLite that is linked in, such as `3.51.3`.
+pub(super) async fn sqlite_version(connection: &mut SqliteConnection) -> Result<String, StoreError> {
+    sqlx::query_scalar("SELECT sqlite_version()").fetch_one(connection).await.map_err(store_error)
+}
+
+fn check_version(version: &str) -> Result<(), StoreError> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    if (next(), next(), next()) >= SQLITE_VERSION_MIN {
+        return Ok(());
+    }
+    let (major, minor, patch) = SQLITE_VERSION_MIN;
+    Err(StoreError::Refused(format!(
+        "this program was built with SQLite {version}, which can corrupt a database: build it with {major}.{minor}.{patch} or later"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sqlite_that_can_corrupt_a_log_is_refused() {
+        for version in ["3.40.1", "3.51.2", "2.99.99", "rubbish"] {
+            assert!(matches!(check_version(version), Err(StoreError::Refused(_))), "{version}");
+        }
+        for version in ["3.51.3", "3.52.0", "4.0"] {
+            assert!(check_version(version).is_ok(), "{version}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The embedded store: one SQLite file, one process, one writing connection, a few reading ones.
+//!
+//! A commit is durable when it returns: the write-ahead log is synchronized in every one (`synchronous = FULL`).
+//! The file must be on a local disk.
+
+mod advances;
+mod attributes;
+mod commit;
+mod connection;
+mod deposits;
+mod due;
+mod error;
+mod executions;
+mod history;
+mod inbox;
+mod lane;
+mod list;
+mod load;
+mod readers;
+mod schema;
+mod starts;
+mod tokens;
+mod types;
+mod values;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sqlx::Connection;
+use tokio::sync::{RwLock, mpsc, oneshot};
+
+use self::error::store_error;
+use self::readers::Readers;
+use self::schema::OlderSchema;
+use self::writer::{Command, Writer};
+use super::{
+    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Outcome, Page, Position, Store, StoreError,
+    StoreFacts, Token, Write,
+};
+use crate::id::WorkflowKey;
+use crate::time::Timestamp;
+
+/// A store in one SQLite file.
+pub struct SqliteStore {
+    facts: StoreFacts,
+    all_shards: String,
+    readers: Readers,
+    commands: mpsc::Sender<Command>,
+}
+
+impl SqliteStore {
+    /// Opens the database at `path`, or creates it there with this number of shards, and keeps every other process off
+    /// it until it is closed.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`], with what to do about it: when another process has the database, when it has another
+    /// number of shards or was written by an older or a newer program, or when it cannot be opened.
+    pub async fn open(path: impl AsRef<Path>, shards: u16) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let lock = connection::lock(path)?;
+        let mut connection = connection::open_writer(path).await?;
+        let version = match Self::prepare(&mut connection, shards).await {
+            Ok(version) => version,
+            Err(error) => {
+                let _ = connection.close().await;
+                return Err(error);
+            }
+        };
+        let gate = Arc::new(RwLock::new(()));
+        let readers = Readers { pool: connection::open_readers(path), gate: Arc::clone(&gate) };
+        let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
+        tokio::spawn(Writer::new(path.to_owned(), connection, gate, lock).run(queue));
+        Ok(Self {
+            facts: StoreFacts { shards, database: format!("SQLite {version}") },
+            all_shards: shards_as_json(&(0..shards).collect::<Vec<_>>()),
+            readers,
+            commands,
+        })
+    }
+
+    /// Brings a database that an older program wrote to this program's schema. One that is current is left as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when there is no database at `path`, another process has it, or a newer program wrote it.
+    pub async fn migrate(path: impl AsRef<Path>) -> Result<(), StoreError> {
+        let path = path.as_ref();
+        if !path.exists() {
+            return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
+        }
+        let _lock = connection::lock(path)?;
+        let mut connection = connection::open_writer(path).await?;
+        let migrated = schema::prepare(&mut connection, OlderSchema::Migrate).await;
+        connection.close().await.map_err(store_error)?;
+        migrated
+    }
+
+    async fn prepare(connection: &mut sqlx::SqliteConnection, shards: u16) -> Result<String, StoreError> {
+        schema::prepare(connection, OlderSchema::Refuse).await?;
+        schema::fix_shards(connection, shards).await?;
+        connection::sqlite_version(connection).await
+    }
+
+    /// Hands a command to the writer and waits for its answer. Whoever stops waiting does not stop the command.
+    async fn ask<T>(&self, command: impl FnOnce(writer::Answer<T>) -> Command) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).await.map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+fn shards_as_json(shards: &[u16]) -> String {
+    serde_json::to_string(shards).expect("numbers can be written as JSON")
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn facts(&self) -> &StoreFacts {
+        &self.facts
+    }
+
+    async fn join(&self, node_id: &str, lane: u16) -> Result<Fence, StoreError> {
+        self.ask(|answer| Command::Join { node_id: node_id.to_owned(), lane, answer }).await
+    }
+
+    async fn leave(&self, fence: &Fence) -> Result<(), StoreError> {
+        self.ask(|answer| Command::Leave { fence: fence.clone(), answer }).await
+    }
+
+    async fn commit(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+        let (answer, answered) = oneshot::channel();
+        let command = Command::Commit { fence: fence.clone(), writes: writes.to_vec(), answer };
+        self.commands.send(command).await.map_err(|_| CommitError::Unavailable(StoreError::Closed.to_string()))?;
+        // The writer dropped the command unanswered: it was closed before its turn, or it was lost in the middle of it.
+        answered.await.map_err(|_| CommitError::Unknown("the store's writer ended".into()))?
+    }
+
+    async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
+        load::load(&mut *self.readers.snapshot().await?, keys).await.map_err(store_error)
+    }
+
+    async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {
+        executions::find(&mut *self.readers.connection().await?, key).await.map_err(store_error)
+    }
+
+    async fn due(&self, shards: &[u16], until: Timestamp, limit_per_shard: usize) -> Result<Vec<Due>, StoreError> {
+        let shards = shards_as_json(shards);
+        due::due(&mut *self.readers.connection().await?, &shards, until, limit_per_shard).await.map_err(store_error)
+    }
+
+    async fn upcoming(
+        &self,
+        shards: &[u16],
+        after: Timestamp,
+        until: Timestamp,
+        limit_per_shard: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        let shards = shards_as_json(shards);
+        let mut connection = self.readers.connection().await?;
+        due::upcoming(&mut connection, &shards, after, until, limit_per_shard).await.map_err(store_error)
+    }
+
+    async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
+        let shards = shards_as_json(shards);
+        inbox::unread_keys(&mut *self.readers.connection().await?, &shards, limit).await.map_err(store_error)
+    }
+
+    async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
+        let shards = shards_as_json(shards);
+        inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit).await.map_err(store_error)
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
+        let mut snapshot = self.readers.snapshot().await?;
+        list::page(&mut snapshot, filter, after, limit, &self.all_shards).await.map_err(store_error)
+    }
+
+    async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError> {
+        attributes::of_one(&mut *self.readers.connection().await?, key).await.map_err(store_error)
+    }
+
+    async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
+        list::derived(&mut *self.readers.connection().await?, root_id, limit).await.map_err(store_error)
+    }
+
+    async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {
+        self.ask(|answer| Command::CreateToken { token: token.clone(), answer }).await
+    }
+
+    async fn find_token(&self, secret_hash: &[u8; 32]) -> Result<Option<Token>, StoreError> {
+        tokens::find(&mut *self.readers.connection().await?, secret_hash).await.map_err(store_error)
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        tokens::all(&mut *self.readers.connection().await?).await.map_err(store_error)
+    }
+
+    async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
+        self.ask(|answer| Command::RevokeToken { name: name.to_owned(), answer }).await
+    }
+
+    async fn close(&self) {
+        // Readers first: the last connection to close copies the log back.
+        self.readers.pool.close().await;
+        let (answer, answered) = oneshot::channel();
+        if self.commands.send(Command::Close { answer }).await.is_ok() {
+            let _ = answered.await;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Creating, checking and migrating the database's schema.
+
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::SqliteConnection;
+
+use super::error::store_error;
+use crate::store::StoreError;
+
+/// Every migration that this program knows.
+pub(super) static MIGRATOR: Migrator = sqlx::migrate!("../migrations/sqlite");
+
+/// What to do with a database that an older program wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OlderSchema {
+    /// Say how to migrate it.
+    Refuse,
+    /// Migrate it.
+    Migrate,
+}
+
+/// Where a database's schema stands, seen from this program.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nothing is in it, or its creation was interrupted.
+    Empty,
+    /// Somebody else's.
+    Foreign,
+    /// Written by an older program.
+    Older,
+    /// As this program writes it.
+    Current,
+    /// Written by a newer program.
+    Newer(i64),
+}
+
+/// Brings the schema to what this program needs.
+pub(super) async fn prepare(connection: &mut SqliteConnection, older: OlderSchema) -> Result<(), StoreError> {
+    match (standing(connection).await?, older) {
+        (Standing::Empty, _) | (Standing::Older | Standing::Current, OlderSchema::Migrate) => migrate(connection).await,
+        // Runs nothing; checks that what was applied is what this program would have applied.
+        (Standing::Current, OlderSchema::Refuse) => migrate(connection).await,
+        (Standing::Older, OlderSchema::Refuse) => Err(StoreError::Refused(
+            "the database was written by an older overdue: back it up, then run `overdue migrate`".into(),
+        )),
+        (Standing::Newer(version), _) => Err(StoreError::Refused(format!(
+            "the database was written by a newer overdue (its schema has migration {version}, this program ends at {}): \
+             run that version or a later one",
+            latest()
+        ))),
+        (Standing::Foreign, _) => {
+            Err(StoreError::Refused("the file is a database, but not one of overdue: choose another path".into()))
+        }
+    }
+}
+
+/// Checks the number of shards, or stores it when the database is new.
+pub(super) async fn fix_shards(connection: &mut SqliteConnection, shards: u16) -> Result<(), StoreError> {
+    let stored = match stored_shards(connection).await? {
+        Some(stored) => stored,
+        None => {
+            store_shards(connection, shards).await?;
+            i64::from(shards)
+        }
+    };
+    if stored == i64::from(shards) {
+        return Ok(());
+    }
+    Err(StoreError::Refused(format!(
+        "the database was created with {stored} shards and cannot be used with {shards}: start with {stored}"
+    )))
+}
+
+async fn migrate(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    MIGRATOR.run(connection).await.map_err(|error| StoreError::Refused(format!("the database's schema cannot be used: {error}")))
+}
+
+fn latest() -> i64 {
+    MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0)
+}
+
+async fn standing(connection: &mut SqliteConnection) -> Result<Standing, StoreError> {
+    if count_tables(connection).await? == 0 {
+        return Ok(Standing::Empty);
+    }
+    if !has_table(connection, "_sqlx_migrations").await? {
+        return Ok(Standing::Foreign);
+    }
+    let applied = applied_version(connection).await?;
+    if applied > latest() {
+        return Ok(Standing::Newer(applied));
+    }
+    // The number of shards is stored last: without it, the database was never in use.
+    if !has_table(connection, "meta").await? || stored_shards(connection).await?.is_none() {
+        return Ok(Standing::Empty);
+    }
+    Ok(if applied < latest() { Standing::Older } else { Standing::Current })
+}
+
+async fn count_tables(connection: &mut SqliteConnection) -> Result<i64, StoreError> {
+    sqlx::query_scalar("SELECT count(*) FROM sqlite_schema").fetch_one(connection).await.map_err(store_error)
+}
+
+async fn has_table(connection: &mut SqliteConnection, name: &'static str) -> Result<bool, StoreError> {
+    sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1)")
+        .bind(name)
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)
+}
+
+async fn applied_version(connection: &mut SqliteConnection) -> Result<i64, StoreError> {
+    sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations").fetch_one(connection).await.map_err(store_error)
+}
+
+async fn stored_shards(connection: &mut SqliteConnection) -> Result<Option<i64>, StoreError> {
+    sqlx::query_scalar("SELECT shards FROM meta WHERE one = 1").fetch_optional(connection).await.map_err(store_error)
+}
+
+async fn store_shards(connection: &mut SqliteConnection, shards: u16) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO meta (one, shards) VALUES (1, ?1)")
+        .bind(i64::from(shards))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}

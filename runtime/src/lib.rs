@@ -3,6 +3,7 @@
 //! It knows no orders. A program registers its workflows and activities and gets the engine, the HTTP API and the
 //! command line around them.
 
+pub mod activity;
 pub mod history;
 mod id;
 mod payload;

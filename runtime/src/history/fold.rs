@@ -149,7 +149,10 @@ impl Folded {
                 }
             }
             EventKind::ActivityRetried { activity, .. } => {
-                if let Some(pending) = self.activities.get_mut(activity) {
+                // A step by hand ends there: the workflow itself tries again what led to it.
+                if self.activities.get(activity).is_some_and(|pending| pending.by_hand.is_some()) {
+                    self.activities.remove(activity);
+                } else if let Some(pending) = self.activities.get_mut(activity) {
                     pending.attention = None;
                     pending.since = event.at;
                 }

@@ -4,8 +4,11 @@
 //! updates or deletes anything of an existing execution; everybody else only inserts. A store interprets neither
 //! histories nor attempts: to it they are bytes.
 
+#[cfg(test)]
+mod conformance;
 mod error;
 mod list;
+mod model;
 mod sqlite;
 mod write;
 
@@ -17,6 +20,7 @@ use serde::Serialize;
 
 pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
+pub use model::{CommitFailure, ModelStore};
 pub use sqlite::SqliteStore;
 pub use write::{Advance, Deposit, NewExecution, Outcome, RowChange, Write};
 

@@ -74,6 +74,7 @@ impl SqliteStore {
         let gate = Arc::new(RwLock::new(()));
         let readers = Readers { pool: connection::open_readers(path), gate: Arc::clone(&gate) };
         let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
+        #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
         tokio::spawn(Writer::new(path.to_owned(), connection, gate, lock).run(queue));
         Ok(Self {
             facts: StoreFacts { shards, database: format!("SQLite {version}") },

@@ -66,8 +66,6 @@ pub(super) use {four, sixteen, sixty_four, sized};
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_list_is_cut_into_pieces_whose_statements_have_as_many_rows() {
         let statement = sized!("VALUES ", "(?)", "");

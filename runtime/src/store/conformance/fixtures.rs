@@ -1,0 +1,142 @@
+//! The words that the specifications are written in.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::SHARDS;
+use crate::history::Record;
+use crate::id::{RunId, WorkflowKey};
+use crate::payload::Payload;
+use crate::store::{
+    Advance, CommitError, Deposit, Execution, Fence, InboxRow, Loaded, NewExecution, Outcome, RowChange, Status, Store, Write,
+};
+use crate::time::Timestamp;
+
+/// An arbitrary instant that the others are counted from.
+const EPOCH_SECONDS: i64 = 1_700_000_000;
+
+/// `seconds` after an arbitrary instant.
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros((EPOCH_SECONDS + seconds) * 1_000_000)
+}
+
+pub(super) fn all_shards() -> Vec<u16> {
+    (0..SHARDS).collect()
+}
+
+pub(super) fn order(id: &str) -> WorkflowKey {
+    WorkflowKey::new("order-timeout", id)
+}
+
+pub(super) fn hash(text: &str) -> [u8; 16] {
+    let mut short = [0; 16];
+    short.copy_from_slice(&Sha256::digest(text.as_bytes())[..16]);
+    short
+}
+
+pub(super) fn run_of(key: &WorkflowKey) -> RunId {
+    let digest = hash(&key.to_string());
+    RunId::new(1_700_000_000_000, digest[..10].try_into().unwrap())
+}
+
+pub(super) fn record(first_event: u64, text: &str) -> Record {
+    Record { first_event, bytes: Bytes::copy_from_slice(text.as_bytes()) }
+}
+
+/// The row of an execution that sleeps until `wake_at`.
+pub(super) fn sleeping(wake_at: Option<Timestamp>) -> RowChange {
+    RowChange { status: Status::Running, wake_at, closed_at: None, needs_attention: false, attempts: Bytes::new() }
+}
+
+/// The row of an execution that has ended.
+pub(super) fn closed(status: Status, closed_at: Timestamp) -> RowChange {
+    RowChange { status, wake_at: None, closed_at: Some(closed_at), needs_attention: false, attempts: Bytes::new() }
+}
+
+/// A start that sleeps for an hour.
+pub(super) fn new(key: &WorkflowKey) -> NewExecution {
+    NewExecution {
+        key: key.clone(),
+        shard: key.shard(SHARDS),
+        run_id: run_of(key),
+        request_hash: hash(key.id()),
+        record: record(1, "started"),
+        row: sleeping(Some(at(3600))),
+        attributes: Vec::new(),
+    }
+}
+
+/// A transition that changes nothing yet.
+pub(super) fn advance(key: &WorkflowKey) -> Advance {
+    Advance {
+        key: key.clone(),
+        shard: key.shard(SHARDS),
+        run_id: run_of(key),
+        rev: 0,
+        record: None,
+        row: None,
+        consume: Vec::new(),
+        hold: Vec::new(),
+        spawn: Vec::new(),
+        guard_inbox: false,
+    }
+}
+
+pub(super) fn signal(key: &WorkflowKey, signal_id: &str, received_at: Timestamp) -> InboxRow {
+    InboxRow {
+        key: key.clone(),
+        shard: key.shard(SHARDS),
+        signal_id: signal_id.to_owned(),
+        name: "payment-succeeded".into(),
+        payload: Payload::from_json(r#"{"amount":"19.99","n":9007199254740993}"#).unwrap(),
+        identity: hash(signal_id),
+        received_at,
+    }
+}
+
+pub(super) fn deposit(row: &InboxRow) -> Write {
+    Write::Deposit(Deposit { row: row.clone() })
+}
+
+/// A store and the right to write to it.
+pub(super) struct Node {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) fence: Fence,
+}
+
+impl Node {
+    pub(super) async fn on(store: Arc<dyn Store>) -> Self {
+        let fence = store.join("node-1", 0).await.unwrap();
+        Self { store, fence }
+    }
+
+    pub(super) async fn commit(&self, writes: &[Write]) -> Vec<Outcome> {
+        self.try_commit(writes).await.unwrap()
+    }
+
+    pub(super) async fn try_commit(&self, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+        self.store.commit(&self.fence, writes).await
+    }
+
+    pub(super) async fn write(&self, write: Write) -> Outcome {
+        self.commit(&[write]).await.remove(0)
+    }
+
+    pub(super) async fn start(&self, new: NewExecution) {
+        assert_eq!(self.write(Write::Start(new)).await, Outcome::Started { inbox: false });
+    }
+
+    pub(super) async fn deposit(&self, row: &InboxRow) {
+        assert_eq!(self.write(deposit(row)).await, Outcome::Deposited);
+    }
+
+    pub(super) async fn find(&self, key: &WorkflowKey) -> Option<Execution> {
+        self.store.find(key).await.unwrap()
+    }
+
+    pub(super) async fn load(&self, key: &WorkflowKey) -> Loaded {
+        self.store.load(std::slice::from_ref(key)).await.unwrap().remove(0).unwrap()
+    }
+}

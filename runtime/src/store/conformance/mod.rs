@@ -1,0 +1,67 @@
+//! What every store must do, as one suite that is run on each of them.
+//!
+//! A specification gets an empty store of [`SHARDS`] shards and knows nothing else of it. [`random`] compares a store
+//! with the model under random operations.
+
+mod fixtures;
+mod inbox;
+mod lanes;
+mod listing;
+pub(in crate::store) mod random;
+mod scans;
+mod starts;
+mod tokens;
+mod transitions;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{ModelStore, Store};
+
+/// The number of shards of a store under test.
+pub(in crate::store) const SHARDS: u16 = 64;
+
+/// The longest that one specification may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Specification = (&'static str, fn(Arc<dyn Store>) -> BoxFuture<'static, ()>);
+
+fn specifications() -> impl Iterator<Item = Specification> {
+    [
+        lanes::SPECIFICATIONS,
+        starts::SPECIFICATIONS,
+        transitions::SPECIFICATIONS,
+        inbox::SPECIFICATIONS,
+        scans::SPECIFICATIONS,
+        listing::SPECIFICATIONS,
+        tokens::SPECIFICATIONS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}
+
+/// Runs every specification, each on an empty store of its own, and fails with the names of those that did not hold.
+pub(in crate::store) async fn every_specification(make: impl AsyncFn() -> Arc<dyn Store>) {
+    let mut broken = Vec::new();
+    for (name, run) in specifications() {
+        let store = make().await;
+        let run = AssertUnwindSafe(run(Arc::clone(&store))).catch_unwind();
+        match tokio::time::timeout(PATIENCE, run).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => broken.push(name.to_owned()),
+            Err(_) => broken.push(format!("{name} (took longer than {PATIENCE:?})")),
+        }
+        store.close().await;
+    }
+    assert!(broken.is_empty(), "{} specifications do not hold:\n  {}", broken.len(), broken.join("\n  "));
+}
+
+#[tokio::test]
+async fn the_model_keeps_every_specification() {
+    every_specification(async || Arc::new(ModelStore::new(SHARDS)) as Arc<dyn Store>).await;
+}

@@ -1,0 +1,225 @@
+//! A store in memory, as plain as it can be: what the other stores are compared with, and what tests and simulations
+//! run the engine on.
+//!
+//! Every read walks over everything. Nothing survives the value itself.
+
+mod state;
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use self::state::State;
+use super::{
+    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Outcome, Page, Position, Store,
+    StoreError, StoreFacts, Token, Write,
+};
+use crate::id::WorkflowKey;
+use crate::time::Timestamp;
+
+/// How a commit is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFailure {
+    /// [`CommitError::DiskFull`]; nothing is applied.
+    DiskFull,
+    /// [`CommitError::Unavailable`]; nothing is applied.
+    Unavailable,
+    /// [`CommitError::Rejected`]; nothing is applied.
+    Rejected,
+    /// [`CommitError::FenceLost`]; nothing is applied.
+    FenceLost,
+    /// [`CommitError::Unknown`]: the batch is applied, and the answer lost. An error that the batch has by itself (a lost
+    /// fence, a write that cannot be stored) is lost in the same way.
+    UnknownApplied,
+    /// [`CommitError::Unknown`]; nothing is applied.
+    UnknownNotApplied,
+}
+
+/// A store in memory.
+pub struct ModelStore {
+    facts: StoreFacts,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: State,
+    failures: VecDeque<CommitFailure>,
+    commits: u64,
+    closed: bool,
+}
+
+impl ModelStore {
+    /// An empty store.
+    pub fn new(shards: u16) -> Self {
+        let facts = StoreFacts { shards, database: "memory".into() };
+        Self { facts, inner: Mutex::default() }
+    }
+
+    /// Lets the next commit that is not yet spoken for fail in this way. Calls add up: two of them fail two commits.
+    pub fn fail_next_commit(&self, failure: CommitFailure) {
+        self.lock().failures.push_back(failure);
+    }
+
+    /// How many commits were asked for, failed ones included.
+    pub fn commits(&self) -> u64 {
+        self.lock().commits
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic of another test task says nothing about the state: no method leaves it half changed on its own.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, Inner>, StoreError> {
+        let inner = self.lock();
+        if inner.closed { Err(StoreError::Closed) } else { Ok(inner) }
+    }
+}
+
+#[async_trait]
+impl Store for ModelStore {
+    fn facts(&self) -> &StoreFacts {
+        &self.facts
+    }
+
+    async fn join(&self, node_id: &str, lane: u16) -> Result<Fence, StoreError> {
+        Ok(self.open()?.state.join(node_id, lane))
+    }
+
+    async fn leave(&self, fence: &Fence) -> Result<(), StoreError> {
+        self.open()?.state.leave(fence);
+        Ok(())
+    }
+
+    async fn commit(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+        let mut inner = self.open().map_err(|closed| CommitError::Unavailable(closed.to_string()))?;
+        inner.commits += 1;
+        let why = || "as the test asked for".to_owned();
+        match inner.failures.pop_front() {
+            None => inner.state.commit(fence, writes),
+            Some(CommitFailure::DiskFull) => Err(CommitError::DiskFull(why())),
+            Some(CommitFailure::Unavailable) => Err(CommitError::Unavailable(why())),
+            Some(CommitFailure::Rejected) => Err(CommitError::Rejected(why())),
+            Some(CommitFailure::FenceLost) => Err(CommitError::FenceLost { expected: fence.epoch }),
+            Some(CommitFailure::UnknownNotApplied) => Err(CommitError::Unknown(why())),
+            Some(CommitFailure::UnknownApplied) => {
+                let _ = inner.state.commit(fence, writes);
+                Err(CommitError::Unknown(why()))
+            }
+        }
+    }
+
+    async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
+        let inner = self.open()?;
+        Ok(keys.iter().map(|key| inner.state.load(key)).collect())
+    }
+
+    async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {
+        Ok(self.open()?.state.executions.get(key).cloned())
+    }
+
+    async fn due(&self, shards: &[u16], until: Timestamp, limit_per_shard: usize) -> Result<Vec<Due>, StoreError> {
+        self.upcoming(shards, Timestamp::from_micros(i64::MIN), until, limit_per_shard).await
+    }
+
+    async fn upcoming(
+        &self,
+        shards: &[u16],
+        after: Timestamp,
+        until: Timestamp,
+        limit_per_shard: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        Ok(self.open()?.state.upcoming(shards, after, until, limit_per_shard))
+    }
+
+    async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
+        Ok(self.open()?.state.unread(shards, limit))
+    }
+
+    async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
+        Ok(self.open()?.state.unclaimed(shards, before, limit))
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
+        let inner = self.open()?;
+        let mut rows: Vec<Listed> = inner
+            .state
+            .executions
+            .values()
+            .map(|execution| Listed { execution: execution.clone(), attributes: inner.state.attributes_of(&execution.key) })
+            .filter(|listed| matches(filter, listed))
+            .collect();
+        rows.sort_by_key(|listed| order(filter, &position(filter, listed)));
+        if let Some(after) = after {
+            rows.retain(|listed| order(filter, &position(filter, listed)) > order(filter, after));
+        }
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| more).map(|listed| position(filter, listed));
+        Ok(Page { rows, next })
+    }
+
+    async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError> {
+        Ok(self.open()?.state.attributes_of(key))
+    }
+
+    async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
+        let prefix = format!("{root_id}~");
+        let inner = self.open()?;
+        Ok(inner.state.executions.keys().filter(|key| key.id().starts_with(&prefix)).take(limit).cloned().collect())
+    }
+
+    async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {
+        let mut inner = self.open()?;
+        let free = !inner.state.tokens.contains_key(&token.name);
+        if free {
+            inner.state.tokens.insert(token.name.clone(), token.clone());
+        }
+        Ok(free)
+    }
+
+    async fn find_token(&self, secret_hash: &[u8; 32]) -> Result<Option<Token>, StoreError> {
+        Ok(self.open()?.state.tokens.values().find(|token| token.secret_hash == *secret_hash).cloned())
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        Ok(self.open()?.state.tokens.values().cloned().collect())
+    }
+
+    async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
+        Ok(self.open()?.state.tokens.remove(name).is_some())
+    }
+
+    async fn close(&self) {
+        self.lock().closed = true;
+    }
+}
+
+fn matches(filter: &Filter, listed: &Listed) -> bool {
+    let execution = &listed.execution;
+    let workflow_type = execution.key.workflow_type();
+    let has = |name: &String, forms: &Vec<String>| {
+        listed.attributes.iter().any(|(found, value)| found == name && forms.contains(&value.stored()))
+    };
+    filter.workflow_type.as_ref().is_none_or(|one| one == workflow_type)
+        && filter.visible_types.as_ref().is_none_or(|visible| visible.iter().any(|one| one == workflow_type))
+        && filter.status.is_none_or(|status| status == execution.status)
+        && filter.needs_attention.is_none_or(|needs| needs == execution.needs_attention)
+        && filter.due_before.is_none_or(|before| execution.wake_at.is_some_and(|wake_at| wake_at < before))
+        && filter.attributes.iter().all(|(name, forms)| has(name, forms))
+}
+
+fn position(filter: &Filter, listed: &Listed) -> Position {
+    let execution = &listed.execution;
+    Position {
+        wake_at: filter.due_before.and(execution.wake_at),
+        workflow_type: execution.key.workflow_type().to_owned(),
+        id: execution.key.id().to_owned(),
+    }
+}
+
+fn order(filter: &Filter, position: &Position) -> (Option<Timestamp>, String, String) {
+    (filter.due_before.and(position.wake_at), position.workflow_type.clone(), position.id.clone())
+}

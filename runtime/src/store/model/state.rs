@@ -1,0 +1,248 @@
+//! What the model holds, and how a batch changes it: one write after another.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::history::Record;
+use crate::id::{RunId, WorkflowKey};
+use crate::store::{
+    Advance, AttributeValue, CommitError, Deposit, Due, Execution, Fence, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX, InboxRow,
+    Loaded, NewExecution, Outcome, RowChange, Token, Write,
+};
+use crate::time::Timestamp;
+
+#[derive(Default)]
+pub(super) struct State {
+    epoch: i64,
+    lanes: BTreeMap<(String, u16), i64>,
+    pub(super) executions: BTreeMap<WorkflowKey, Execution>,
+    records: BTreeMap<(RunId, u64), Bytes>,
+    attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
+    inbox: BTreeMap<(WorkflowKey, String), Stored>,
+    pub(super) tokens: BTreeMap<String, Token>,
+}
+
+struct Stored {
+    row: InboxRow,
+    held: bool,
+}
+
+impl State {
+    pub(super) fn join(&mut self, node_id: &str, lane: u16) -> Fence {
+        self.epoch += 1;
+        self.lanes.clear();
+        self.lanes.insert((node_id.to_owned(), lane), self.epoch);
+        Fence { node_id: node_id.to_owned(), lane, epoch: self.epoch }
+    }
+
+    pub(super) fn leave(&mut self, fence: &Fence) {
+        if self.holds(fence) {
+            self.lanes.remove(&(fence.node_id.clone(), fence.lane));
+        }
+    }
+
+    fn holds(&self, fence: &Fence) -> bool {
+        self.lanes.get(&(fence.node_id.clone(), fence.lane)) == Some(&fence.epoch)
+    }
+
+    pub(super) fn commit(&mut self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+        if !self.holds(fence) {
+            return Err(CommitError::FenceLost { expected: fence.epoch });
+        }
+        // Judged before anything changes, so that there is nothing to take back.
+        if let Some(reason) = writes.iter().find_map(unstorable) {
+            return Err(CommitError::Rejected(reason));
+        }
+        Ok(writes.iter().map(|write| self.apply(write)).collect())
+    }
+
+    fn apply(&mut self, write: &Write) -> Outcome {
+        match write {
+            Write::Start(new) => self.start(new),
+            Write::Advance(advance) => self.advance(advance),
+            Write::Deposit(deposit) => self.deposit(deposit),
+        }
+    }
+
+    fn start(&mut self, new: &NewExecution) -> Outcome {
+        if let Some(execution) = self.executions.get(&new.key) {
+            return Outcome::Exists(Box::new(execution.clone()));
+        }
+        let execution = Execution {
+            key: new.key.clone(),
+            shard: new.shard,
+            run_id: new.run_id,
+            status: new.row.status,
+            wake_at: new.row.wake_at,
+            closed_at: new.row.closed_at,
+            rev: 0,
+            request_hash: new.request_hash,
+            needs_attention: new.row.needs_attention,
+            attempts: new.row.attempts.clone(),
+        };
+        self.executions.insert(new.key.clone(), execution);
+        self.records.insert((new.run_id, new.record.first_event), new.record.bytes.clone());
+        if !new.attributes.is_empty() {
+            self.attributes.insert(new.key.clone(), new.attributes.iter().cloned().collect());
+        }
+        Outcome::Started { inbox: self.unread_rows(&new.key).next().is_some() }
+    }
+
+    fn advance(&mut self, advance: &Advance) -> Outcome {
+        let Some(execution) = self.executions.get(&advance.key) else { return Outcome::Stale };
+        let moved_on = advance.row.is_some() && execution.rev != advance.rev;
+        let taken =
+            advance.record.as_ref().is_some_and(|record| self.records.contains_key(&(advance.run_id, record.first_event)));
+        if execution.run_id != advance.run_id || moved_on || taken {
+            return Outcome::Stale;
+        }
+        let known = |row: &InboxRow| advance.consume.contains(&row.signal_id) || advance.hold.contains(&row.signal_id);
+        if advance.guard_inbox && self.unread_rows(&advance.key).any(|row| !known(row)) {
+            return Outcome::UnreadInbox;
+        }
+        if let Some(record) = &advance.record {
+            self.records.insert((advance.run_id, record.first_event), record.bytes.clone());
+        }
+        if let (Some(row), Some(execution)) = (&advance.row, self.executions.get_mut(&advance.key)) {
+            execution.rev += 1;
+            execution.status = row.status;
+            execution.wake_at = row.wake_at;
+            execution.closed_at = row.closed_at;
+            execution.needs_attention = row.needs_attention;
+            execution.attempts = row.attempts.clone();
+        }
+        for signal_id in &advance.consume {
+            self.inbox.remove(&(advance.key.clone(), signal_id.clone()));
+        }
+        for signal_id in &advance.hold {
+            if let Some(stored) = self.inbox.get_mut(&(advance.key.clone(), signal_id.clone())) {
+                stored.held = true;
+            }
+        }
+        for new in &advance.spawn {
+            self.start(new);
+        }
+        Outcome::Advanced
+    }
+
+    fn deposit(&mut self, deposit: &Deposit) -> Outcome {
+        let row = &deposit.row;
+        let place = (row.key.clone(), row.signal_id.clone());
+        match self.inbox.get(&place) {
+            Some(stored) if stored.row.identity == row.identity => return Outcome::Duplicate,
+            Some(_) => return Outcome::Conflict,
+            None => {}
+        }
+        if self.inbox.len() >= INBOX_ROWS_MAX || self.inbox_of(&row.key).count() >= INBOX_ROWS_PER_KEY_MAX {
+            return Outcome::InboxFull;
+        }
+        self.inbox.insert(place, Stored { row: row.clone(), held: false });
+        Outcome::Deposited
+    }
+
+    fn inbox_of<'a>(&'a self, key: &'a WorkflowKey) -> impl Iterator<Item = &'a Stored> {
+        self.inbox.range((key.clone(), String::new())..).take_while(move |((of, _), _)| of == key).map(|(_, stored)| stored)
+    }
+
+    fn unread_rows<'a>(&'a self, key: &'a WorkflowKey) -> impl Iterator<Item = &'a InboxRow> {
+        self.inbox_of(key).filter(|stored| !stored.held).map(|stored| &stored.row)
+    }
+
+    pub(super) fn load(&self, key: &WorkflowKey) -> Option<Loaded> {
+        let execution = self.executions.get(key)?.clone();
+        let run_id = execution.run_id;
+        let records = self
+            .records
+            .range((run_id, 0)..=(run_id, u64::MAX))
+            .map(|((_, first_event), bytes)| Record { first_event: *first_event, bytes: bytes.clone() })
+            .collect();
+        let mut inbox: Vec<InboxRow> = self.unread_rows(key).cloned().collect();
+        inbox.sort_by(|a, b| (a.received_at, &a.signal_id).cmp(&(b.received_at, &b.signal_id)));
+        Some(Loaded { execution, records, inbox })
+    }
+
+    pub(super) fn upcoming(&self, shards: &[u16], after: Timestamp, until: Timestamp, limit_per_shard: usize) -> Vec<Due> {
+        let mut shards = shards.to_vec();
+        shards.sort_unstable();
+        let mut due = Vec::new();
+        for shard in shards {
+            let mut of_shard: Vec<Due> = self
+                .executions
+                .values()
+                .filter(|execution| execution.shard == shard)
+                .filter_map(|execution| Some(Due { key: execution.key.clone(), wake_at: execution.wake_at? }))
+                .filter(|due| after < due.wake_at && due.wake_at <= until)
+                .collect();
+            of_shard.sort_by(|a, b| (a.wake_at, &a.key).cmp(&(b.wake_at, &b.key)));
+            of_shard.truncate(limit_per_shard);
+            due.append(&mut of_shard);
+        }
+        due
+    }
+
+    pub(super) fn unread(&self, shards: &[u16], limit: usize) -> Vec<WorkflowKey> {
+        let mut found: Vec<(u16, WorkflowKey)> = self
+            .inbox
+            .values()
+            .filter(|stored| !stored.held && shards.contains(&stored.row.shard))
+            .filter(|stored| self.executions.contains_key(&stored.row.key))
+            .map(|stored| (stored.row.shard, stored.row.key.clone()))
+            .collect();
+        found.sort();
+        found.dedup();
+        found.into_iter().map(|(_, key)| key).take(limit).collect()
+    }
+
+    pub(super) fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Vec<InboxRow> {
+        let mut found: Vec<InboxRow> = self
+            .inbox
+            .values()
+            .map(|stored| &stored.row)
+            .filter(|row| row.received_at < before && shards.contains(&row.shard))
+            .filter(|row| !self.executions.contains_key(&row.key))
+            .cloned()
+            .collect();
+        found.sort_by(|a, b| (a.received_at, &a.key, &a.signal_id).cmp(&(b.received_at, &b.key, &b.signal_id)));
+        found.truncate(limit);
+        found
+    }
+
+    pub(super) fn attributes_of(&self, key: &WorkflowKey) -> Vec<(String, AttributeValue)> {
+        self.attributes.get(key).map(|all| all.clone().into_iter().collect()).unwrap_or_default()
+    }
+}
+
+/// What the databases' constraints refuse, whatever is stored already.
+fn unstorable(write: &Write) -> Option<String> {
+    match write {
+        Write::Start(new) => unstorable_new(new),
+        Write::Advance(advance) => advance
+            .record
+            .as_ref()
+            .and_then(unstorable_record)
+            .or_else(|| advance.row.as_ref().and_then(unstorable_row))
+            .or_else(|| advance.spawn.iter().find_map(unstorable_new)),
+        Write::Deposit(Deposit { row }) => {
+            let empty = row.key.id().is_empty() || row.signal_id.is_empty() || row.name.is_empty();
+            empty.then(|| "a signal without an id or a name".to_owned())
+        }
+    }
+}
+
+fn unstorable_new(new: &NewExecution) -> Option<String> {
+    if new.key.id().is_empty() || new.key.workflow_type().is_empty() {
+        return Some("an execution without an id or a type".into());
+    }
+    unstorable_record(&new.record).or_else(|| unstorable_row(&new.row))
+}
+
+fn unstorable_record(record: &Record) -> Option<String> {
+    let fits = (1..=i64::MAX.unsigned_abs()).contains(&record.first_event) && !record.bytes.is_empty();
+    (!fits).then(|| format!("a record at event {} of {} bytes", record.first_event, record.bytes.len()))
+}
+
+fn unstorable_row(row: &RowChange) -> Option<String> {
+    let fits = row.status.is_open() == row.closed_at.is_none() && (row.status.is_open() || row.wake_at.is_none());
+    (!fits).then(|| "a row that is both open and closed".into())
+}

@@ -4,11 +4,15 @@
 //! command line around them.
 
 pub mod activity;
+pub mod client;
+pub mod engine;
 pub mod history;
 mod id;
 mod payload;
 pub mod replay;
 pub mod store;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
 mod time;
 pub mod workflow;
 

@@ -6,13 +6,19 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{Activity, ActivityContext, ActivityFailure, ActivityOptions};
-use crate::payload::Payload;
+use crate::payload::{InvalidField, Payload};
 
 /// An activity without its types: what the dispatcher calls.
 #[async_trait]
 pub trait ErasedActivity: Send + Sync + 'static {
     /// Its options.
     fn options(&self) -> ActivityOptions;
+
+    /// Checks a result that a person gives in the activity's place.
+    ///
+    /// # Errors
+    /// The field that is not as it must be.
+    fn check_output(&self, result: &Payload) -> Result<(), InvalidField>;
 
     /// One attempt.
     async fn execute(&self, ctx: &ActivityContext, input: Payload) -> Result<Payload, ActivityFailure>;
@@ -24,6 +30,10 @@ struct Erased<A>(A);
 impl<A: Activity> ErasedActivity for Erased<A> {
     fn options(&self) -> ActivityOptions {
         self.0.options()
+    }
+
+    fn check_output(&self, result: &Payload) -> Result<(), InvalidField> {
+        result.parse::<A::Output>().map(|_| ())
     }
 
     async fn execute(&self, ctx: &ActivityContext, input: Payload) -> Result<Payload, ActivityFailure> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Execution, Status};
+use crate::payload::Payload;
 use crate::time::Timestamp;
 
 /// The value of a search attribute.
@@ -14,7 +15,7 @@ pub enum AttributeValue {
     /// A text.
     Text(String),
     /// A number, by its spelling: `1` and `1.0` are different values.
-    Number(serde_json::Number),
+    Number(Payload),
     /// A truth value.
     Bool(bool),
 }
@@ -24,7 +25,7 @@ impl AttributeValue {
     pub fn stored(&self) -> String {
         match self {
             Self::Text(text) => format!("t{text}"),
-            Self::Number(number) => format!("n{number}"),
+            Self::Number(number) => format!("n{}", number.as_str()),
             Self::Bool(value) => format!("b{value}"),
         }
     }
@@ -34,7 +35,7 @@ impl AttributeValue {
         let (kind, text) = stored.split_at_checked(1)?;
         match kind {
             "t" => Some(Self::Text(text.to_owned())),
-            "n" => serde_json::from_str(text).ok().map(Self::Number),
+            "n" => Payload::from_json(text).ok().map(Self::Number),
             "b" => text.parse().ok().map(Self::Bool),
             _ => None,
         }

@@ -36,6 +36,8 @@ pub struct NewExecution {
     pub row: RowChange,
     /// Search attributes, at most one value a name.
     pub attributes: Vec<(String, AttributeValue)>,
+    /// Inbox rows (by execution and signal id) that it takes up; they are removed with it, also when the key exists.
+    pub consume: Vec<(WorkflowKey, String)>,
 }
 
 /// The changeable part of an execution's row.

@@ -1,0 +1,62 @@
+//! What callers can ask of a node: what the HTTP API, the command line and embedding programs use.
+//!
+//! Every answer that says yes is given after the commit that holds what was asked.
+
+mod describe;
+mod error;
+mod explain;
+mod list;
+mod operate;
+mod read;
+mod signal;
+mod start;
+
+use std::sync::Arc;
+
+pub use describe::{ActivityState, Description, Link, PendingActivityView};
+pub use error::ClientError;
+pub use explain::Explanation;
+pub use list::{ListQuery, ListedWorkflow, WorkflowPage};
+pub use operate::ActionOutcome;
+pub use read::HistoryPage;
+pub use signal::{SignalOutcome, SignalRequest, SignalResponse};
+pub use start::{StartRequest, StartResponse};
+
+use crate::engine::Engine;
+use crate::id::{WorkflowKey, check_id};
+
+/// The most events of one page of a history, and rows of one page of a list.
+pub const PAGE_MAX: usize = 1_000;
+/// The longest reason that an operator may give, in bytes.
+pub const REASON_BYTES_MAX: usize = 1_000;
+
+/// A client of the node in this process. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Client {
+    engine: Arc<Engine>,
+}
+
+impl Client {
+    /// A client of `engine`.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    /// The node.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The key of an existing or future execution, as a caller names it. Ids that the engine derived are accepted.
+    fn key(&self, workflow_type: &str, id: &str) -> Result<WorkflowKey, ClientError> {
+        if self.engine.code().workflows.get(workflow_type).is_none() {
+            return Err(ClientError::unknown_type(workflow_type, &self.engine.code().workflows));
+        }
+        let (root, derived) = id.split_once('~').map_or((id, None), |(root, rest)| (root, Some(rest)));
+        check_id(root).map_err(|error| ClientError::invalid_id(&error))?;
+        if derived.is_some_and(|hash| hash.len() != 16 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+            return Err(ClientError::invalid_id(&crate::id::InvalidId::Character('~')));
+        }
+        Ok(WorkflowKey::new(workflow_type, id))
+    }
+}

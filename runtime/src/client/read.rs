@@ -1,0 +1,41 @@
+//! Reading histories.
+
+use serde::Serialize;
+
+use super::{Client, ClientError};
+use crate::history::{Event, decode};
+use crate::id::WorkflowKey;
+use crate::store::{Loaded, StoreError};
+
+/// A page of a history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HistoryPage {
+    /// Its events, in order.
+    pub events: Vec<Event>,
+    /// Pass it as `after` to read on; `None` at the end.
+    pub next: Option<u64>,
+}
+
+impl Client {
+    /// The events behind number `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn history(&self, workflow_type: &str, id: &str, after: u64, limit: usize) -> Result<HistoryPage, ClientError> {
+        let key = self.key(workflow_type, id)?;
+        let (_, events) = self.read(&key).await?;
+        let mut events = events.into_iter().filter(|event| event.number > after);
+        let page: Vec<Event> = events.by_ref().take(limit).collect();
+        let next = events.next().and_then(|_| page.last()).map(|event| event.number);
+        Ok(HistoryPage { events: page, next })
+    }
+
+    /// The whole of an execution, as it is stored.
+    pub(super) async fn read(&self, key: &WorkflowKey) -> Result<(Loaded, Vec<Event>), ClientError> {
+        let mut loaded = self.engine().store().load(std::slice::from_ref(key)).await?;
+        let Some(loaded) = loaded.pop().flatten() else { return Err(ClientError::not_found(key)) };
+        let (events, _) =
+            decode(loaded.execution.run_id, &loaded.records).map_err(|error| StoreError::Corrupt(format!("{key}: {error}")))?;
+        Ok((loaded, events))
+    }
+}

@@ -1,0 +1,132 @@
+//! What reaches an execution after its end, or one that nobody ever started.
+
+use super::{Awaited, CommitKind, Committing, Core, Effect, Entry};
+use crate::engine::{
+    Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, check_against,
+    late_execution,
+};
+use crate::id::WorkflowKey;
+use crate::store::{Advance, InboxRow, NewExecution, Write};
+use crate::workflow::{Lateness, SignalView};
+
+impl Core {
+    pub(super) fn drive_closed(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
+        let mut rows = Vec::new();
+        for input in inputs {
+            match input {
+                Input::Signal { signal, reply } => self.signal_closed(key, &signal, reply),
+                Input::Cancel { reply, .. } | Input::Terminate { reply, .. } => self.reply(reply, Answer::Late),
+                Input::Operate { reply, .. } => {
+                    let run_id = self.at_work(key).map(|active| active.row.run_id);
+                    let refused = run_id.map_or(RefusedInput::NotFound, RefusedInput::Closed);
+                    self.reply(reply, Answer::Refused(refused));
+                }
+                Input::Inbox(row) => rows.push(row),
+                Input::Recover | Input::Due | Input::Attempt { .. } => {}
+            }
+        }
+        if rows.is_empty() {
+            self.rest(key);
+        } else {
+            self.route_inbox(key, rows);
+        }
+    }
+
+    fn at_work(&self, key: &WorkflowKey) -> Option<&Active> {
+        match self.entries.get(key) {
+            Some(Entry::AtWork(work)) => Some(&work.active),
+            _ => None,
+        }
+    }
+
+    /// A signal after the end: a repeated one is told so, a new one goes to the type's late handler.
+    fn signal_closed(&mut self, key: &WorkflowKey, signal: &IncomingSignal, reply: ReplyId) {
+        let Some(active) = self.at_work(key) else { return };
+        let workflow = self.code.workflows.get(key.workflow_type());
+        match check_against(signal, &active.folded.signals, workflow.map(AsRef::as_ref)) {
+            SignalCheck::Duplicate => return self.reply(reply, Answer::Duplicate),
+            SignalCheck::Conflict => return self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
+            SignalCheck::New => {}
+        }
+        let view = SignalView {
+            name: &signal.name,
+            signal_id: &signal.signal_id,
+            payload: &signal.payload,
+            lateness: Lateness::AfterTheEnd,
+        };
+        let shard = active.row.shard;
+        match self.late(key, shard, &view) {
+            Some((new, active)) => self.start_late(new, active, Some(reply)),
+            None => self.reply(reply, Answer::Refused(RefusedInput::Blocked)),
+        }
+    }
+
+    fn late(&mut self, key: &WorkflowKey, shard: u16, signal: &SignalView<'_>) -> Option<(NewExecution, Active)> {
+        let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
+        late_execution(&mut step, key, shard, signal)
+            .inspect_err(|fault| {
+                tracing::error!(
+                    workflow.type = key.workflow_type(), workflow.id = key.id(), signal.name = signal.name, error = %fault,
+                    "late signal not taken up; it is tried again"
+                );
+            })
+            .ok()
+    }
+
+    fn start_late(&mut self, new: NewExecution, active: Active, reply: Option<ReplyId>) {
+        let ticket = self.ticket(Awaited::LateStart { reply, active: Box::new(active) });
+        self.effects.push(Effect::Commit(Box::new(CommitRequest { write: Write::Start(new), reply_to: ReplyTo::Core(ticket) })));
+    }
+
+    /// Stored signals of an execution that has ended: each goes to the late handler in the commit that removes its row.
+    fn route_inbox(&mut self, key: &WorkflowKey, rows: Vec<InboxRow>) {
+        let Some(active) = self.at_work(key) else { return };
+        let (shard, run_id, rev) = (active.row.shard, active.row.run_id, active.row.rev);
+        let seen: Vec<String> = active.folded.signals.iter().map(|signal| signal.signal_id.clone()).collect();
+        let (mut consume, mut spawn, mut spawned) = (Vec::new(), Vec::<NewExecution>::new(), Vec::new());
+        for row in rows {
+            if !seen.contains(&row.signal_id) {
+                let lateness = Lateness::AfterTheEnd;
+                let view = SignalView { name: &row.name, signal_id: &row.signal_id, payload: &row.payload, lateness };
+                let Some((new, active)) = self.late(key, shard, &view) else { continue };
+                if spawn.iter().all(|other| other.key != new.key) {
+                    spawn.push(new);
+                    spawned.push(active);
+                }
+            }
+            consume.push(row.signal_id);
+        }
+        let advance = Advance {
+            key: key.clone(),
+            shard,
+            run_id,
+            rev,
+            record: None,
+            row: None,
+            consume,
+            hold: Vec::new(),
+            spawn,
+            guard_inbox: false,
+        };
+        let committing = Committing { spawned, row_changed: false, ..Committing::of(CommitKind::Transition) };
+        self.commit(key, advance, committing);
+    }
+
+    /// A stored signal whose execution nobody started for too long: the late handler takes it up.
+    pub(super) fn unclaimed(&mut self, row: InboxRow) {
+        if self.draining {
+            return;
+        }
+        let lateness = Lateness::NeverStarted { received_at: row.received_at };
+        let view = SignalView { name: &row.name, signal_id: &row.signal_id, payload: &row.payload, lateness };
+        let (key, shard) = (row.key.clone(), row.shard);
+        if let Some((mut new, active)) = self.late(&key, shard, &view) {
+            tracing::warn!(
+                workflow.type = key.workflow_type(), workflow.id = key.id(), signal.name = row.name,
+                "signal for an execution that was never started goes to the late handler"
+            );
+            new.consume = vec![(key, row.signal_id)];
+            self.start_late(new, active, None);
+        }
+    }
+}

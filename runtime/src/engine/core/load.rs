@@ -1,0 +1,83 @@
+//! Reading executions: what was asked for arrives, or does not.
+
+use std::time::Duration;
+
+use super::{AtWork, Core, Entry};
+use crate::engine::{Active, Input};
+use crate::id::WorkflowKey;
+use crate::store::Loaded;
+use crate::workflow::ReplayFault;
+
+/// After a read or a commit failed, the execution is read again this much later.
+pub(super) const RETRY_AFTER_FAILURE: Duration = Duration::from_millis(250);
+
+impl Core {
+    pub(super) fn loaded(&mut self, key: WorkflowKey, loaded: Option<Loaded>) {
+        match self.entries.get_mut(&key) {
+            Some(Entry::AtWork(work)) => {
+                // Only its inbox was asked for.
+                let rows = loaded.map(|loaded| loaded.inbox).unwrap_or_default();
+                work.queue.extend(rows.into_iter().map(Input::Inbox));
+                self.drive(&key);
+            }
+            Some(Entry::Loading { inputs }) => {
+                let inputs = std::mem::take(inputs);
+                match loaded {
+                    Some(loaded) => self.take_up(key, loaded, inputs),
+                    None => self.unknown(&key, inputs),
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn take_up(&mut self, key: WorkflowKey, loaded: Loaded, inputs: Vec<Input>) {
+        let (mut active, inbox, fault) = Active::open(&self.code, loaded);
+        active.running = self.begun.get(&key).cloned().unwrap_or_default();
+        let mut queue = Vec::with_capacity(inputs.len() + inbox.len() + 2);
+        if active.row.status.is_open() {
+            queue.push(Input::Recover);
+            queue.push(Input::Due);
+        }
+        queue.extend(inbox.into_iter().map(Input::Inbox));
+        queue.extend(inputs);
+        let is_open = active.row.status.is_open();
+        let ends = queue.iter().any(|input| matches!(input, Input::Terminate { .. }));
+        self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active, queue, commit: None })));
+        match fault {
+            // A history that can be read can be ended without its code.
+            Some(fault) if is_open && (!ends || matches!(fault, ReplayFault::History(_))) => self.block(&key, &fault),
+            _ => self.drive(&key),
+        }
+    }
+
+    /// There is no such execution: signals wait for it, everything else has nothing to act on.
+    fn unknown(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
+        self.forget(key);
+        for input in inputs {
+            match input {
+                Input::Signal { signal, reply } => self.deposit(key, signal, reply),
+                other => {
+                    if let Some(reply) = other.reply() {
+                        self.reply(reply, crate::engine::Answer::Refused(crate::engine::RefusedInput::NotFound));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Those who wait are told; what nobody waits for is tried again.
+    pub(super) fn load_failed(&mut self, key: WorkflowKey) {
+        let Some(Entry::Loading { inputs }) = self.entries.get_mut(&key) else { return };
+        let (waited_for, kept): (Vec<_>, Vec<_>) = std::mem::take(inputs).into_iter().partition(|input| input.reply().is_some());
+        if kept.is_empty() {
+            self.forget(&key);
+        } else if let Some(Entry::Loading { inputs }) = self.entries.get_mut(&key) {
+            *inputs = kept;
+            self.later.insert((self.now.saturating_add(RETRY_AFTER_FAILURE), key));
+        }
+        for reply in waited_for.iter().filter_map(Input::reply) {
+            self.refuse_unavailable(reply);
+        }
+    }
+}

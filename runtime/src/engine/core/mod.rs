@@ -1,0 +1,320 @@
+//! The decision core: a message and the time in, effects out. No I/O, no clock, no task.
+//!
+//! ```text
+//!             input                 loaded                  commit
+//! (asleep) ──────────▶ Loading ──────────────▶ At work ──────────────▶ At work, committing
+//!     ▲                                          │  ▲                     │
+//!     └───────── nothing queued, no call ────────┘  └───── committed ─────┘
+//! ```
+//!
+//! An execution at work has at most one commit under way; what reaches it meanwhile is folded into its next transition.
+
+mod closed;
+mod committed;
+mod drive;
+mod load;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::dispatch::Dispatch;
+use super::horizon::Horizon;
+use super::{Active, Answer, Call, CommitFailure, CommitRequest, Input, Registries, ReplyId};
+use crate::activity::ActivityFailure;
+use crate::id::WorkflowKey;
+use crate::payload::Payload;
+use crate::store::{Due, InboxRow, Loaded, Outcome};
+use crate::time::Timestamp;
+
+/// The most executions that are held in memory because their time has come; the rest waits in the store.
+pub(crate) const HELD_MAX: usize = 5_000;
+/// The most executions that are read at once.
+const LOAD_MAX: usize = 500;
+
+/// What the core is told.
+pub(crate) enum Message {
+    /// Something for one execution.
+    Input { key: WorkflowKey, input: Input },
+    /// An execution that was just started here and has calls to begin.
+    Adopt(Box<Active>),
+    /// An execution that was just started here sleeps until then.
+    Hint { key: WorkflowKey, wake_at: Timestamp },
+    /// An execution has unread inbox rows.
+    Nudge(WorkflowKey),
+    /// What was asked for was read.
+    Loaded(Vec<(WorkflowKey, Option<Loaded>)>),
+    /// It could not be read.
+    LoadFailed(Vec<WorkflowKey>),
+    /// A write was decided on.
+    Committed { ticket: Ticket, outcome: Result<Outcome, CommitFailure> },
+    /// An attempt ended.
+    CallEnded { key: WorkflowKey, number: u64, limit: Option<String>, outcome: Result<Payload, ActivityFailure>, sends: u32 },
+    /// What a scan found.
+    Scanned(Scan),
+    /// Begin no more calls and take no more requests.
+    Drain,
+}
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    pub(crate) overdue: Vec<Due>,
+    pub(crate) upcoming: Vec<Due>,
+    pub(crate) horizon: Timestamp,
+    pub(crate) unread: Vec<WorkflowKey>,
+    pub(crate) unclaimed: Vec<InboxRow>,
+}
+
+/// Names a write whose outcome the core waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket(pub(crate) u64);
+
+/// What the core wants done.
+pub(crate) enum Effect {
+    Load(Vec<WorkflowKey>),
+    Commit(Box<CommitRequest>),
+    Call(Box<Call>),
+    Reply(ReplyId, Answer),
+    /// The execution's history grew.
+    Changed(WorkflowKey),
+    /// The node must stop: what it believes is not what the store holds.
+    Fatal(String),
+}
+
+/// An execution that the core is busy with.
+enum Entry {
+    Loading { inputs: Vec<Input> },
+    AtWork(Box<AtWork>),
+}
+
+struct AtWork {
+    active: Active,
+    queue: Vec<Input>,
+    commit: Option<Committing>,
+}
+
+/// A transition that is on its way to the store.
+struct Committing {
+    /// To fold them again if the commit is refused.
+    inputs: Vec<Input>,
+    answers: Vec<(ReplyId, Answer)>,
+    spawned: Vec<Active>,
+    consumed: Vec<String>,
+    /// Whether it changes the row.
+    row_changed: bool,
+    kind: CommitKind,
+}
+
+impl Committing {
+    fn of(kind: CommitKind) -> Self {
+        Self { inputs: Vec::new(), answers: Vec::new(), spawned: Vec::new(), consumed: Vec::new(), row_changed: true, kind }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CommitKind {
+    Transition,
+    /// The execution is being blocked.
+    Block,
+}
+
+/// What a ticket stands for.
+enum Awaited {
+    Advance(WorkflowKey),
+    Deposit { reply: ReplyId },
+    LateStart { reply: Option<ReplyId>, active: Box<Active> },
+}
+
+/// The decision core of a node.
+pub(crate) struct Core {
+    code: Arc<Registries>,
+    random: Box<dyn FnMut() -> u64 + Send>,
+    shards: u16,
+    entries: HashMap<WorkflowKey, Entry>,
+    /// Calls begun by this process that have not ended, by execution.
+    begun: HashMap<WorkflowKey, BTreeSet<u64>>,
+    held_by_shard: Vec<usize>,
+    horizon: Horizon,
+    dispatch: Dispatch,
+    to_load: VecDeque<WorkflowKey>,
+    /// Executions to be read again later, after a failure.
+    later: BTreeSet<(Timestamp, WorkflowKey)>,
+    awaited: HashMap<Ticket, Awaited>,
+    next_ticket: u64,
+    draining: bool,
+    now: Timestamp,
+    effects: Vec<Effect>,
+}
+
+impl Core {
+    pub(crate) fn new(code: Arc<Registries>, shards: u16, random: Box<dyn FnMut() -> u64 + Send>) -> Self {
+        Self {
+            code,
+            random,
+            shards,
+            entries: HashMap::new(),
+            begun: HashMap::new(),
+            held_by_shard: vec![0; shards.into()],
+            horizon: Horizon::default(),
+            dispatch: Dispatch::default(),
+            to_load: VecDeque::new(),
+            later: BTreeSet::new(),
+            awaited: HashMap::new(),
+            next_ticket: 0,
+            draining: false,
+            now: Timestamp::default(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes a message in. Effects are gathered until [`flush`](Self::flush).
+    pub(crate) fn step(&mut self, message: Message, now: Timestamp) {
+        self.now = now;
+        match message {
+            Message::Input { key, input } => self.input(key, input),
+            Message::Adopt(active) => self.adopt(*active),
+            Message::Hint { key, wake_at } => self.horizon.hint(wake_at, &key),
+            Message::Nudge(key) => self.unread(key),
+            Message::Loaded(results) => results.into_iter().for_each(|(key, loaded)| self.loaded(key, loaded)),
+            Message::LoadFailed(keys) => keys.into_iter().for_each(|key| self.load_failed(key)),
+            Message::Committed { ticket, outcome } => self.committed(ticket, outcome),
+            Message::CallEnded { key, number, limit, outcome, sends } => self.call_ended(key, number, limit, outcome, sends),
+            Message::Scanned(scan) => self.scanned(scan),
+            Message::Drain => {
+                self.draining = true;
+                self.dispatch.forget_waiting();
+            }
+        }
+    }
+
+    /// Lets what is due begin, and takes the effects.
+    pub(crate) fn flush(&mut self, now: Timestamp) -> Vec<Effect> {
+        self.now = now;
+        self.fall_due();
+        while !self.to_load.is_empty() {
+            let batch = self.to_load.drain(..self.to_load.len().min(LOAD_MAX)).collect();
+            self.effects.push(Effect::Load(batch));
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When the core has to be flushed next although nothing happens.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        let later = self.later.first().map(|(at, _)| *at);
+        [self.horizon.next(), later].into_iter().flatten().min()
+    }
+
+    /// Whether nothing is under way: no call, no commit.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.dispatch.under_way() == 0 && self.awaited.is_empty()
+    }
+
+    /// How many due executions of one shard a scan must ask for, so that it always finds some that are not held.
+    pub(crate) fn scan_limit(&self) -> usize {
+        let held = self.held_by_shard.iter().copied().max().unwrap_or(0);
+        held + HELD_MAX / usize::from(self.shards.max(1)) + 16
+    }
+
+    fn input(&mut self, key: WorkflowKey, input: Input) {
+        if self.draining
+            && let Some(reply) = input.reply()
+        {
+            self.refuse_unavailable(reply);
+            return;
+        }
+        match self.entries.get_mut(&key) {
+            Some(Entry::Loading { inputs }) => inputs.push(input),
+            Some(Entry::AtWork(work)) => {
+                work.queue.push(input);
+                self.drive(&key);
+            }
+            None => self.begin_loading(key, vec![input]),
+        }
+    }
+
+    fn fall_due(&mut self) {
+        while let Some((at, key)) = self.later.first().cloned() {
+            if at > self.now {
+                break;
+            }
+            self.later.remove(&(at, key.clone()));
+            self.to_load.push_back(key);
+        }
+        while let Some(key) = self.horizon.pop_due(self.now) {
+            self.due(key);
+        }
+    }
+
+    fn due(&mut self, key: WorkflowKey) {
+        let room = self.has_room();
+        match self.entries.get_mut(&key) {
+            Some(Entry::Loading { .. }) => {}
+            Some(Entry::AtWork(work)) => {
+                if work.active.has_due(self.now) {
+                    work.queue.push(Input::Due);
+                    self.drive(&key);
+                }
+            }
+            // What there is no room for is found again by the scan.
+            None if !room => {}
+            None => self.begin_loading(key, Vec::new()),
+        }
+    }
+
+    /// Whether one more execution may be taken into memory because of its time.
+    fn has_room(&self) -> bool {
+        !self.draining && self.entries.len() < HELD_MAX
+    }
+
+    fn scanned(&mut self, scan: Scan) {
+        self.horizon.extend(scan.upcoming, scan.horizon);
+        for due in scan.overdue {
+            self.due(due.key);
+        }
+        for key in scan.unread {
+            self.unread(key);
+        }
+        for row in scan.unclaimed {
+            self.unclaimed(row);
+        }
+    }
+
+    /// An execution has inbox rows: they are read, with it or beside it.
+    fn unread(&mut self, key: WorkflowKey) {
+        match self.entries.get(&key) {
+            Some(Entry::Loading { .. }) => {}
+            Some(Entry::AtWork(_)) => self.to_load.push_back(key),
+            None if !self.has_room() => {}
+            None => self.begin_loading(key, Vec::new()),
+        }
+    }
+
+    fn begin_loading(&mut self, key: WorkflowKey, inputs: Vec<Input>) {
+        self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
+        self.entries.insert(key.clone(), Entry::Loading { inputs });
+        self.to_load.push_back(key);
+    }
+
+    fn forget(&mut self, key: &WorkflowKey) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        self.held_by_shard[usize::from(key.shard(self.shards))] -= 1;
+        Some(entry)
+    }
+
+    fn ticket(&mut self, awaited: Awaited) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        self.awaited.insert(ticket, awaited);
+        ticket
+    }
+
+    fn reply(&mut self, reply: ReplyId, answer: Answer) {
+        self.effects.push(Effect::Reply(reply, answer));
+    }
+
+    fn refuse_unavailable(&mut self, reply: ReplyId) {
+        self.reply(reply, Answer::Refused(super::RefusedInput::Unavailable));
+    }
+}

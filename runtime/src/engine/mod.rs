@@ -1,0 +1,159 @@
+//! The node: it advances the executions of its shards.
+//!
+//! The decisions are made by one `Core`, a state machine without I/O: a message and the time in, effects out. Around it
+//! run a committer (the one writer), loaders, a scanner and the calls. Invariant: nothing is answered and no call is
+//! begun before the commit that holds its cause.
+
+mod active;
+mod attempt;
+mod committer;
+mod core;
+mod dispatch;
+mod environment;
+mod horizon;
+mod node;
+mod notes;
+mod scanner;
+mod signal;
+mod transition;
+mod wake;
+
+use std::time::Duration;
+
+pub use active::Registries;
+pub use environment::{Clock, Environment, Randomness, Spawner};
+pub use node::{Engine, EngineConfig, EngineError};
+
+pub(crate) use self::core::Message;
+pub(crate) use active::{Active, Start};
+pub(crate) use committer::{CommitFailure, CommitRequest, ReplyTo};
+pub(crate) use notes::{AttemptNote, Notes};
+pub(crate) use signal::{SignalCheck, check_against};
+pub(crate) use transition::{Step, late_execution, new_run_id};
+
+use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions, RetryPolicy};
+use crate::id::{RunId, WorkflowKey};
+use crate::payload::{InvalidField, Payload};
+use crate::store::InboxRow;
+
+/// When a blocked execution is tried again: after 1 s, doubling up to a minute, for ever.
+const BLOCKED_BACKOFF: RetryPolicy = RetryPolicy {
+    initial: Duration::from_secs(1),
+    factor: 2.0,
+    cap: Duration::from_secs(60),
+    attempts: None,
+    give_up_after: None,
+    jitter: false,
+};
+
+/// Names an answer that somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ReplyId(pub(crate) u64);
+
+/// A signal that was checked at the door.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct IncomingSignal {
+    pub(crate) name: String,
+    pub(crate) signal_id: String,
+    pub(crate) payload: Payload,
+    pub(crate) subject: Option<String>,
+    pub(crate) identity: [u8; 16],
+}
+
+/// What a person decides about an activity.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OperatorAction {
+    /// Try it again, under the same key.
+    Retry,
+    /// It is done, with this result.
+    Resolve(Payload),
+    /// It is not to be done.
+    Skip,
+}
+
+/// Something that an execution has to take up.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    /// It was loaded: attempts of an earlier process have an unknown outcome.
+    Recover,
+    /// Its time may have come.
+    Due,
+    /// An attempt ended.
+    Attempt { number: u64, outcome: Result<Payload, ActivityFailure>, sends: u32 },
+    /// A stored signal.
+    Inbox(InboxRow),
+    /// A signal whose sender waits for the answer.
+    Signal { signal: IncomingSignal, reply: ReplyId },
+    /// A cancel request, for a workflow that does not take it as a signal.
+    Cancel { reason: String, actor: String, reply: ReplyId },
+    /// A person ends the execution.
+    Terminate { reason: String, actor: String, reply: ReplyId },
+    /// A person decides about an activity.
+    Operate { number: u64, action: OperatorAction, reason: String, actor: String, reply: ReplyId },
+}
+
+impl Input {
+    /// Who waits for an answer.
+    pub(crate) fn reply(&self) -> Option<ReplyId> {
+        match self {
+            Self::Signal { reply, .. }
+            | Self::Cancel { reply, .. }
+            | Self::Terminate { reply, .. }
+            | Self::Operate { reply, .. } => Some(*reply),
+            Self::Recover | Self::Due | Self::Attempt { .. } | Self::Inbox(_) => None,
+        }
+    }
+}
+
+/// What somebody who waits is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Answer {
+    /// It is part of the history.
+    Applied,
+    /// It is stored and will be taken up.
+    Buffered,
+    /// It came after the end or after the decision; what it takes is done.
+    Late,
+    /// It was there already.
+    Duplicate,
+    /// It was not taken, and nothing changed.
+    Refused(RefusedInput),
+}
+
+/// Why an input was not taken.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RefusedInput {
+    /// There is no such execution.
+    NotFound,
+    /// The signal's id or subject was seen before, saying something else.
+    SignalConflict,
+    /// The execution's or the inbox's limit is reached.
+    TooManySignals,
+    /// The activity has no such number.
+    NoSuchActivity,
+    /// The activity has ended already.
+    NotPending,
+    /// The activity is being called right now.
+    UnderWay,
+    /// The given result does not have the activity's shape.
+    InvalidResult(InvalidField),
+    /// The execution has ended.
+    Closed(RunId),
+    /// The execution cannot be replayed now.
+    Blocked,
+    /// What it leads to cannot be stored.
+    Rejected,
+    /// It could not be stored now.
+    Unavailable,
+}
+
+/// An attempt to be made.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) key: WorkflowKey,
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    pub(crate) input: Payload,
+    pub(crate) options: ActivityOptions,
+    pub(crate) ctx: ActivityContext,
+}

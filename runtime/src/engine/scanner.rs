@@ -1,0 +1,96 @@
+//! The second insurance: finds in the store, again and again, whatever is due and whatever is unread.
+//!
+//! It keeps no position between scans. Timers in memory only make it unnecessary to wait for the next scan.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::core::{Message, Scan};
+use super::environment::Clock;
+use super::node::Incoming;
+use crate::id::WorkflowKey;
+use crate::store::{Store, StoreError};
+
+/// The most executions with unread inbox rows that one scan takes up.
+const UNREAD_MAX: usize = 1_000;
+/// The most unclaimed signals that one scan takes up.
+const UNCLAIMED_MAX: usize = 100;
+/// Unclaimed signals are looked for in every so many scans: they wait a day anyway.
+const SCANS_PER_UNCLAIMED: u32 = 10;
+/// The most upcoming pairs that are read for one shard; what is later is read by a later scan.
+const UPCOMING_PER_SHARD_MAX: usize = 1_000;
+/// How many scan periods the near horizon reaches ahead.
+const HORIZON_PERIODS: u32 = 3;
+/// Scanning takes at most one part in so many of the time.
+const SCAN_SHARE: u32 = 20;
+
+pub(crate) struct Scanner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) shards: Vec<u16>,
+    pub(crate) period: Duration,
+    /// Whether pairs of the near horizon are read ahead.
+    pub(crate) timers: bool,
+    /// How long a signal waits for its execution to be started.
+    pub(crate) buffer: Duration,
+    /// How many due executions of one shard to ask for; kept by the core.
+    pub(crate) limit: Arc<AtomicUsize>,
+    pub(crate) core: mpsc::UnboundedSender<Incoming>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl Scanner {
+    /// Scans until told to stop.
+    pub(crate) async fn run(mut self) {
+        for round in 0u32.. {
+            if *self.stop.borrow() {
+                return;
+            }
+            let began = self.clock.monotonic();
+            match self.scan(round).await {
+                Ok(scan) => {
+                    if self.core.send(Incoming::Message(Message::Scanned(scan))).is_err() {
+                        return;
+                    }
+                }
+                Err(StoreError::Closed) => return,
+                Err(error) => tracing::error!(error = %error, "scan failed; the next one follows"),
+            }
+            let took = self.clock.monotonic().saturating_sub(began);
+            let pause = self.period.max(took.saturating_mul(SCAN_SHARE - 1));
+            let clock = Arc::clone(&self.clock);
+            tokio::select! {
+                biased;
+                _ = self.stop.changed() => return,
+                () = clock.sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn scan(&self, round: u32) -> Result<Scan, StoreError> {
+        let now = self.clock.now();
+        let limit = self.limit.load(Ordering::Relaxed);
+        let overdue = self.store.due(&self.shards, now, limit).await?;
+        let mut scan = Scan { overdue, horizon: now, ..Scan::default() };
+        if self.timers {
+            scan.horizon = now.saturating_add(self.period * HORIZON_PERIODS);
+            scan.upcoming = self.store.upcoming(&self.shards, now, scan.horizon, UPCOMING_PER_SHARD_MAX).await?;
+        }
+        scan.unread = self.store.unread(&self.shards, UNREAD_MAX).await?;
+        if round % SCANS_PER_UNCLAIMED == 0 {
+            let before = now.saturating_sub(self.buffer);
+            scan.unclaimed = self.store.unclaimed(&self.shards, before, UNCLAIMED_MAX).await?;
+        }
+        Ok(scan)
+    }
+}
+
+/// The executions that are blocked, so that a new build tries them again at once.
+pub(crate) async fn blocked_executions(store: &dyn Store) -> Result<Vec<WorkflowKey>, StoreError> {
+    let filter = crate::store::Filter { status: Some(crate::store::Status::Blocked), ..Default::default() };
+    let page = store.list(&filter, None, UNREAD_MAX).await?;
+    Ok(page.rows.into_iter().map(|listed| listed.execution.key).collect())
+}

@@ -1,0 +1,36 @@
+//! Whether a signal is new, a repeated delivery, or contradicts one that was recorded.
+
+use super::IncomingSignal;
+use crate::history::SeenSignal;
+use crate::workflow::ErasedWorkflow;
+
+/// What a signal is to the signals that a history holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignalCheck {
+    /// Not seen before.
+    New,
+    /// Seen before, saying the same.
+    Duplicate,
+    /// Its id, or what it is about, was seen before, saying something else.
+    Conflict,
+}
+
+/// Compares a signal with the recorded ones by its id and by its subject.
+pub(crate) fn check_against(signal: &IncomingSignal, seen: &[SeenSignal], workflow: Option<&dyn ErasedWorkflow>) -> SignalCheck {
+    let declared = |name: &str| workflow.and_then(|workflow| workflow.signal(name));
+    for other in seen {
+        let same_id = other.signal_id == signal.signal_id;
+        if !same_id && (signal.subject.is_none() || other.name != signal.name) {
+            continue;
+        }
+        let checked = declared(&other.name).and_then(|declaration| declaration.check(&other.payload).ok());
+        let same_subject = checked.as_ref().is_some_and(|checked| checked.subject == signal.subject);
+        if !same_id && !same_subject {
+            continue;
+        }
+        let identity = checked.map_or_else(|| other.payload.canonical_hash(), |checked| checked.identity);
+        let same = other.name == signal.name && identity == signal.identity;
+        return if same { SignalCheck::Duplicate } else { SignalCheck::Conflict };
+    }
+    SignalCheck::New
+}

@@ -1,0 +1,339 @@
+//! One transition of one execution: inputs in, events and commands out. Pure: time and randomness are arguments.
+
+use super::active::{Active, Registries, Start};
+use super::attempt::{AfterFailure, after_failure, after_recovery};
+use super::notes::AttemptNote;
+use super::signal::{SignalCheck, check_against};
+use super::{Answer, Input, OperatorAction, RefusedInput, ReplyId};
+use crate::activity::ActivityFailure;
+use crate::history::{EventKind, FailureClass};
+use crate::id::RunId;
+use crate::payload::{InvalidField, Payload};
+use crate::store::{Advance, NewExecution};
+use crate::time::Timestamp;
+use crate::workflow::{LateStart, Lateness, ReplayFault, SignalView};
+
+/// The most inputs that are folded into one transition.
+pub(crate) const INPUTS_PER_TRANSITION_MAX: usize = 100;
+/// The most signals of one execution; above it they are answered 429.
+pub(crate) const SIGNALS_PER_EXECUTION_MAX: usize = 1_000;
+/// The most events of one execution above which no signal is taken any more.
+pub(crate) const EVENTS_PER_EXECUTION_MAX: u64 = 10_000;
+
+/// What a transition needs besides the execution.
+pub(crate) struct Step<'a> {
+    pub(crate) code: &'a Registries,
+    pub(crate) now: Timestamp,
+    pub(crate) random: &'a mut dyn FnMut() -> u64,
+}
+
+/// What a transition comes to: one write, and what may be said and done once it is durable.
+pub(crate) struct Draft {
+    pub(crate) advance: Option<Advance>,
+    pub(crate) answers: Vec<(ReplyId, Answer)>,
+    /// Executions that are created with it.
+    pub(crate) spawned: Vec<Active>,
+    /// Inputs for which there was no room, or which came behind the end.
+    pub(crate) left: Vec<Input>,
+}
+
+impl Active {
+    /// Folds `inputs` into one transition.
+    ///
+    /// # Errors
+    /// A fault of the workflow's code; this `Active` is then of no further use, and nothing of it must be stored.
+    pub(crate) fn transition(&mut self, inputs: Vec<Input>, step: &mut Step<'_>) -> Result<Draft, ReplayFault> {
+        self.begin(step.now);
+        let mut draft = Draft { advance: None, answers: Vec::new(), spawned: Vec::new(), left: Vec::new() };
+        let mut consume = Vec::new();
+        let mut fired = false;
+        for (position, input) in inputs.into_iter().enumerate() {
+            if self.folded.closing.is_some() || position >= INPUTS_PER_TRANSITION_MAX {
+                draft.left.push(input);
+                continue;
+            }
+            match input {
+                Input::Recover => self.recover(step)?,
+                Input::Due => fired |= self.fall_due(step)?,
+                Input::Attempt { number, outcome, sends } => self.end_attempt(number, outcome, sends, step)?,
+                Input::Inbox(row) => {
+                    consume.push(row.signal_id.clone());
+                    self.take_inbox(row)?;
+                }
+                Input::Signal { signal, reply } => {
+                    let answer = self.take_signal(&signal, step.code)?;
+                    draft.answers.push((reply, answer));
+                }
+                Input::Cancel { reason, actor, reply } => {
+                    let repeated = self.folded.cancel_requested;
+                    if !repeated {
+                        self.push(EventKind::CancelRequested { reason, actor })?;
+                    }
+                    draft.answers.push((reply, if repeated { Answer::Duplicate } else { Answer::Applied }));
+                }
+                Input::Terminate { reason, actor, reply } => {
+                    self.notes.blocked = None;
+                    self.push(EventKind::WorkflowTerminated { reason, actor })?;
+                    draft.answers.push((reply, Answer::Applied));
+                }
+                Input::Operate { number, action, reason, actor, reply } => {
+                    let answer = self.operate(number, action, reason, actor, step)?;
+                    draft.answers.push((reply, answer));
+                }
+            }
+        }
+        let spawn = self.hand_over_unread(step, &mut draft.spawned)?;
+        draft.advance = self.seal(consume, spawn, fired, step.now);
+        Ok(draft)
+    }
+
+    /// The write, unless nothing changed.
+    fn seal(&mut self, consume: Vec<String>, spawn: Vec<NewExecution>, fired: bool, now: Timestamp) -> Option<Advance> {
+        let closes = self.folded.closing.is_some();
+        let rev = self.row.rev;
+        let record = self.take_record();
+        let row = self.next_row(now);
+        let row = (!self.is_row(&row)).then_some(row);
+        if let Some(row) = &row {
+            self.apply_row(row);
+        }
+        if record.is_none() && row.is_none() && consume.is_empty() {
+            return None;
+        }
+        Some(Advance {
+            key: self.row.key.clone(),
+            shard: self.row.shard,
+            run_id: self.row.run_id,
+            rev,
+            record,
+            row,
+            consume,
+            hold: Vec::new(),
+            spawn,
+            guard_inbox: fired || closes,
+        })
+    }
+
+    /// Fires what is due and begins attempts whose time has come. Tells whether a timer fired.
+    fn fall_due(&mut self, step: &mut Step<'_>) -> Result<bool, ReplayFault> {
+        let mut fired = false;
+        // One at a time: what one timer sets off may cancel the next.
+        while self.folded.closing.is_none() {
+            let due = self.folded.timers.iter().filter(|(_, timer)| timer.fire_at <= step.now);
+            let Some((_, timer)) = due.map(|(number, timer)| (timer.fire_at, *number)).min() else { break };
+            self.push(EventKind::TimerFired { timer })?;
+            fired = true;
+        }
+        if self.folded.closing.is_some() {
+            return Ok(fired);
+        }
+        for note in self.notes.activities.values_mut() {
+            if note.next_at.is_some_and(|due| due <= step.now) {
+                note.next_at = None;
+                note.parked_by = None;
+                note.attempts = note.attempts.saturating_add(1);
+            }
+        }
+        Ok(fired)
+    }
+
+    /// Notes attempts that another process had begun as ended with an unknown outcome.
+    fn recover(&mut self, step: &mut Step<'_>) -> Result<(), ReplayFault> {
+        let pending: Vec<u64> = self.folded.activities.keys().copied().collect();
+        for number in pending {
+            let Some(activity) = self.folded.activities.get(&number) else { continue };
+            let note = self.notes.activities.get(&number);
+            let idle = activity.by_hand.is_some() || activity.attention.is_some() || self.running.contains(&number);
+            if idle || note.is_some_and(|note| !note.is_under_way()) {
+                continue;
+            }
+            let note = note.cloned().unwrap_or_else(|| AttemptNote::first(activity.since));
+            let options = self.options(step.code, number);
+            let outcome = after_recovery(note.clone(), &options, activity.since, step.now, (step.random)());
+            self.settle_failure(number, note.attempts, note.sends + 1, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn end_attempt(
+        &mut self,
+        number: u64,
+        outcome: Result<Payload, ActivityFailure>,
+        sends: u32,
+        step: &mut Step<'_>,
+    ) -> Result<(), ReplayFault> {
+        self.running.remove(&number);
+        let Some(activity) = self.folded.activities.get(&number) else { return Ok(()) };
+        if activity.attention.is_some() {
+            return Ok(());
+        }
+        let since = activity.since;
+        let mut note = self.notes.activities.get(&number).cloned().unwrap_or_else(|| AttemptNote::first(since));
+        note.sends = note.sends.saturating_add(sends);
+        let (attempts, sends) = (note.attempts, note.sends);
+        match outcome {
+            Ok(result) => {
+                self.push(EventKind::ActivityCompleted { activity: number, result, attempts, sends })?;
+                Ok(())
+            }
+            Err(failure) => {
+                let spent = if failure.failure.class == FailureClass::Neutral { attempts.saturating_sub(1) } else { attempts };
+                let options = self.options(step.code, number);
+                let outcome = after_failure(note, failure, &options, since, step.now, (step.random)());
+                self.settle_failure(number, spent, sends, outcome)
+            }
+        }
+    }
+
+    fn settle_failure(&mut self, number: u64, attempts: u32, sends: u32, outcome: AfterFailure) -> Result<(), ReplayFault> {
+        match outcome {
+            AfterFailure::Wait(note) => {
+                self.notes.activities.insert(number, note);
+            }
+            AfterFailure::Fail(failure) => {
+                self.push(EventKind::ActivityFailed { activity: number, failure, attempts, sends })?;
+            }
+            AfterFailure::NeedAttention(failure) => {
+                self.notes.activities.remove(&number);
+                self.push(EventKind::AttentionRequested { activity: number, failure, attempts, sends })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up a stored signal. One that is there already is dropped with its row.
+    fn take_inbox(&mut self, row: crate::store::InboxRow) -> Result<(), ReplayFault> {
+        if self.folded.signals.iter().all(|seen| seen.signal_id != row.signal_id) {
+            self.push(EventKind::SignalReceived { name: row.name, signal_id: row.signal_id, payload: row.payload })?;
+        }
+        Ok(())
+    }
+
+    fn take_signal(&mut self, signal: &super::IncomingSignal, code: &Registries) -> Result<Answer, ReplayFault> {
+        let workflow = code.workflows.get(self.row.key.workflow_type());
+        match check_against(signal, &self.folded.signals, workflow.map(AsRef::as_ref)) {
+            SignalCheck::Duplicate => return Ok(Answer::Duplicate),
+            SignalCheck::Conflict => return Ok(Answer::Refused(RefusedInput::SignalConflict)),
+            SignalCheck::New => {}
+        }
+        if self.folded.signals.len() >= SIGNALS_PER_EXECUTION_MAX || self.folded.last_event >= EVENTS_PER_EXECUTION_MAX {
+            return Ok(Answer::Refused(RefusedInput::TooManySignals));
+        }
+        let number = self.push(EventKind::SignalReceived {
+            name: signal.name.clone(),
+            signal_id: signal.signal_id.clone(),
+            payload: signal.payload.clone(),
+        })?;
+        let late = self.machine.as_ref().is_some_and(|machine| machine.answered_late(number));
+        Ok(if late { Answer::Late } else { Answer::Applied })
+    }
+
+    fn operate(
+        &mut self,
+        number: u64,
+        action: OperatorAction,
+        reason: String,
+        actor: String,
+        step: &mut Step<'_>,
+    ) -> Result<Answer, ReplayFault> {
+        let Some(activity) = self.folded.activities.get(&number) else {
+            let known = number <= self.folded.last_event;
+            return Ok(Answer::Refused(if known { RefusedInput::NotPending } else { RefusedInput::NoSuchActivity }));
+        };
+        let by_hand = activity.by_hand.is_some();
+        let name = activity.name.clone();
+        match action {
+            OperatorAction::Retry => {
+                let note = self.notes.activities.get(&number);
+                let waits = activity.attention.is_some() || note.is_some_and(|note| !note.is_under_way());
+                if !by_hand && !waits {
+                    return Ok(Answer::Refused(RefusedInput::UnderWay));
+                }
+                let (attempts, sends) = match note {
+                    Some(note) => (note.attempts, note.sends),
+                    None => activity.spent_before,
+                };
+                self.push(EventKind::ActivityRetried { activity: number, reason, actor })?;
+                if !by_hand && self.folded.activities.contains_key(&number) {
+                    // The policy's attempts and time begin anew; the count goes on.
+                    let first_at = Some(step.now);
+                    let note =
+                        AttemptNote { attempts: attempts + 1, before_retry: attempts, sends, first_at, ..AttemptNote::default() };
+                    self.notes.activities.insert(number, note);
+                }
+            }
+            OperatorAction::Resolve(result) => {
+                if let Err(error) = self.check_result(step.code, &name, by_hand, &result) {
+                    return Ok(Answer::Refused(RefusedInput::InvalidResult(error)));
+                }
+                self.push(EventKind::ActivityResolved { activity: number, result, reason, actor })?;
+            }
+            OperatorAction::Skip => {
+                self.push(EventKind::ActivitySkipped { activity: number, reason, actor })?;
+            }
+        }
+        Ok(Answer::Applied)
+    }
+
+    /// Signals that the workflow ended without taking go the way of late ones, in the same commit.
+    fn hand_over_unread(&mut self, step: &mut Step<'_>, spawned: &mut Vec<Active>) -> Result<Vec<NewExecution>, ReplayFault> {
+        let Some(machine) = self.machine.as_ref().filter(|_| self.folded.closing.is_some()) else { return Ok(Vec::new()) };
+        let mut spawn: Vec<NewExecution> = Vec::new();
+        for unread in machine.unread_signals() {
+            let view = SignalView {
+                name: &unread.name,
+                signal_id: &unread.signal_id,
+                payload: &unread.payload,
+                lateness: Lateness::AfterTheEnd,
+            };
+            let (new, active) = late_execution(step, &self.row.key, self.row.shard, &view)?;
+            if spawn.iter().all(|other| other.key != new.key) {
+                spawn.push(new);
+                spawned.push(active);
+            }
+        }
+        Ok(spawn)
+    }
+
+    fn check_result(&self, code: &Registries, name: &str, by_hand: bool, result: &Payload) -> Result<(), InvalidField> {
+        if by_hand {
+            let workflow = code.workflows.get(self.row.key.workflow_type());
+            return workflow.and_then(|workflow| workflow.by_hand_step(name)).map_or(Ok(()), |step| step.check(result));
+        }
+        code.activities.get(name).map_or(Ok(()), |activity| activity.check_output(result))
+    }
+}
+
+/// The first transition of the execution that acts on a late signal.
+pub(crate) fn late_execution(
+    step: &mut Step<'_>,
+    key: &crate::id::WorkflowKey,
+    shard: u16,
+    signal: &SignalView<'_>,
+) -> Result<(NewExecution, Active), ReplayFault> {
+    let workflow = step.code.workflows.get(key.workflow_type());
+    let Some(workflow) = workflow else { return Err(ReplayFault::UnknownType(key.workflow_type().to_owned())) };
+    let LateStart { workflow_type, subject, input } = workflow.late_signal(key, signal);
+    // The same signal delivered again is the same request, whatever else it says.
+    let identity = workflow.signal(signal.name).and_then(|declared| declared.check(signal.payload).ok());
+    let request_hash = identity.map_or_else(|| signal.payload.canonical_hash(), |checked| checked.identity);
+    let start = Start {
+        key: key.derived(workflow_type, &subject),
+        shard,
+        run_id: new_run_id(step.now, step.random),
+        request_hash,
+        input,
+        start_at: None,
+        attributes: Default::default(),
+        traceparent: None,
+    };
+    Active::start(step.code, start)
+}
+
+/// A run id for an execution that begins now.
+pub(crate) fn new_run_id(now: Timestamp, random: &mut dyn FnMut() -> u64) -> RunId {
+    let mut bytes = [0; 10];
+    bytes[..8].copy_from_slice(&random().to_le_bytes());
+    bytes[8..].copy_from_slice(&random().to_le_bytes()[..2]);
+    RunId::new(u64::try_from(now.as_millis()).unwrap_or(0), bytes)
+}

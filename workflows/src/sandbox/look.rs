@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use super::desk::ledger_file;
 use super::stock::Stock;
 use super::{
-    Capture, Counts, CouponStatus, EffectRecord, Error, Order, PaymentStatus, Record, RequestRecord, ReservationStatus, Service,
-    Shop, StockLevel, ledger,
+    Capture, Counts, CouponStatus, Decided, EffectRecord, Error, Order, PaymentStatus, Record, RequestRecord, ReservationStatus,
+    Service, Shop, StockLevel, ledger,
 };
 
 impl Shop {
     /// The order's row.
     pub fn order(&self, order_id: &str) -> Option<Order> {
         self.orders.read(|orders| orders.order(order_id).cloned())
+    }
+
+    /// How many orders are decided, and how.
+    pub fn decided(&self) -> Decided {
+        self.orders.read(|orders| orders.decided())
     }
 
     /// Where a reservation stands.

@@ -32,7 +32,7 @@ pub use faults::{Fault, FaultPlan, FaultRates};
 pub use ledger::read as read_ledger;
 pub(crate) use money::same_amount;
 pub use order::{NewOrder, NewPayment, NewReservation};
-pub use orders::{Order, OrderStatus};
+pub use orders::{Decided, Order, OrderStatus};
 pub use payments::{Capture, PaymentStatus, PaymentTerms};
 pub use record::{Call, Effect, EffectRecord, FaultKind, Record, RequestRecord, Service};
 pub use shop::{Shop, Urls};

@@ -62,10 +62,20 @@ pub struct Order {
     not_ready_asks: u32,
 }
 
+/// How many orders are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// Kept.
+    pub paid: u64,
+    /// Given up.
+    pub cancelled: u64,
+}
+
 #[derive(Default)]
 pub(super) struct Orders {
     rows: BTreeMap<String, Order>,
     tombstones: HashSet<String>,
+    decided: Decided,
 }
 
 impl Orders {
@@ -75,6 +85,10 @@ impl Orders {
 
     pub(super) fn refused(&self, order_id: &str) -> bool {
         self.tombstones.contains(order_id) || self.rows.contains_key(order_id)
+    }
+
+    pub(super) fn decided(&self) -> Decided {
+        self.decided
     }
 
     fn cancel(&self, ask: &Ask<'_>) -> Result<Decision, Decision> {
@@ -191,8 +205,12 @@ impl Book for Orders {
         match effect {
             Effect::OrderAskedEarly => order.not_ready_asks = order.not_ready_asks.saturating_sub(1),
             Effect::DeadlineMoved { pay_deadline } => order.pay_deadline = *pay_deadline,
-            Effect::OrderCancelled { reason } => order.status = OrderStatus::Cancelled { reason: reason.clone() },
+            Effect::OrderCancelled { reason } => {
+                self.decided.cancelled += 1;
+                order.status = OrderStatus::Cancelled { reason: reason.clone() };
+            }
             Effect::OrderPaid { transaction_id } => {
+                self.decided.paid += 1;
                 order.status = OrderStatus::Paid { transaction_id: transaction_id.clone() };
             }
             _ => {}

@@ -264,7 +264,7 @@ pub enum Effect {
 
 impl Effect {
     /// The identity of what an engine may cause only once, whatever keys it uses.
-    pub(super) fn once(&self, subject: &str) -> Option<String> {
+    pub(crate) fn once(&self, subject: &str) -> Option<String> {
         match self {
             Effect::OrderCancelled { .. } => Some(format!("cancel {subject}")),
             Effect::StockReleased => Some(format!("release {subject}")),

@@ -1,1 +1,17 @@
+//! The runtime of Overdue: durable executions of workflows that wait for deadlines.
+//!
+//! It knows no orders. A program registers its workflows and activities and gets the engine, the HTTP API and the
+//! command line around them.
 
+pub mod activity;
+pub mod history;
+mod id;
+mod payload;
+pub mod replay;
+pub mod store;
+mod time;
+pub mod workflow;
+
+pub use id::{DERIVED_ID_BYTES_MAX, ID_BYTES_MAX, InvalidId, RunId, WorkflowKey, check_id, shard_of};
+pub use payload::{InvalidField, InvalidPayload, JSON_DEPTH_MAX, Payload};
+pub use time::{InvalidTimestamp, Timestamp};

@@ -1,0 +1,267 @@
+//! The seam between the engine and a database.
+//!
+//! Each method is exactly one transaction, and none is open when it returns. Only the fenced owner of a shard
+//! updates or deletes anything of an existing execution; everybody else only inserts. A store interprets neither
+//! histories nor attempts: to it they are bytes.
+
+mod error;
+mod list;
+mod write;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Serialize;
+
+pub use error::{CommitError, StoreError};
+pub use list::{AttributeValue, Filter, Listed, Page, Position};
+pub use write::{Advance, Deposit, NewExecution, Outcome, RowChange, Write};
+
+use crate::history::Record;
+use crate::id::{RunId, WorkflowKey};
+use crate::payload::Payload;
+use crate::time::Timestamp;
+
+/// The most unread inbox rows that one execution, or one id without an execution, may have.
+pub const INBOX_ROWS_PER_KEY_MAX: usize = 1_000;
+/// The most inbox rows in a store. They exist for moments, or for a day where nobody started the order.
+pub const INBOX_ROWS_MAX: usize = 100_000;
+
+/// Where an execution stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Status {
+    /// Open: waits for something, or is being advanced.
+    Running,
+    /// Open, but cannot be replayed by this program; tried again by itself.
+    Blocked,
+    /// Ended: the workflow returned.
+    Completed,
+    /// Ended: the workflow returned an error.
+    Failed,
+    /// Ended: the workflow stopped when asked to.
+    Cancelled,
+    /// Ended from outside.
+    Terminated,
+}
+
+impl Status {
+    /// Every status, in the order of their codes.
+    pub const ALL: [Self; 6] = [Self::Running, Self::Blocked, Self::Completed, Self::Failed, Self::Cancelled, Self::Terminated];
+
+    /// Whether something can still happen to the execution.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Blocked)
+    }
+
+    /// The word that the API and the command line use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Blocked => "blocked",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Terminated => "terminated",
+        }
+    }
+
+    /// The stored number.
+    pub fn code(self) -> i64 {
+        self as i64
+    }
+
+    /// The status of a stored number.
+    pub fn from_code(code: i64) -> Option<Self> {
+        usize::try_from(code).ok().and_then(|index| Self::ALL.get(index).copied())
+    }
+}
+
+impl std::str::FromStr for Status {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or(())
+    }
+}
+
+/// The row of an execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Execution {
+    /// Its name.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// Its run; holds the time of its start.
+    pub run_id: RunId,
+    /// Where it stands.
+    pub status: Status,
+    /// When somebody must look at it next, while it is open; `None` when only a signal or a person can move it.
+    pub wake_at: Option<Timestamp>,
+    /// When it ended, once it has.
+    pub closed_at: Option<Timestamp>,
+    /// Raised by one with every update of the row.
+    pub rev: u64,
+    /// Hash of the request that started it.
+    pub request_hash: [u8; 16],
+    /// Whether a step of it waits for a person.
+    pub needs_attention: bool,
+    /// The engine's notes on pending activities; empty when there are none.
+    pub attempts: Bytes,
+}
+
+/// An execution with its history and its unread inbox rows, read in one snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Its row.
+    pub execution: Execution,
+    /// Its history, in order.
+    pub records: Vec<Record>,
+    /// Its unread inbox rows that are not held, oldest first (by time received, then signal id).
+    pub inbox: Vec<InboxRow>,
+}
+
+/// A signal that is stored and not yet part of a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboxRow {
+    /// The execution that it is for, whether that exists yet or not.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// Identifies the delivery.
+    pub signal_id: String,
+    /// Name of the signal.
+    pub name: String,
+    /// What it says.
+    pub payload: Payload,
+    /// Two deliveries with the same signal id say the same when this is equal.
+    pub identity: [u8; 16],
+    /// When it was stored.
+    pub received_at: Timestamp,
+}
+
+/// An open execution whose time has come, or will soon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The execution.
+    pub key: WorkflowKey,
+    /// When it is to be looked at.
+    pub wake_at: Timestamp,
+}
+
+/// The right of one writer of one node to write, checked by the database in every commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// The node, new at every process start.
+    pub node_id: String,
+    /// Which of the node's writers.
+    pub lane: u16,
+    /// The number that the database must still show for this lane.
+    pub epoch: i64,
+}
+
+/// What a store says of itself when it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFacts {
+    /// Number of shards, fixed when the store was created.
+    pub shards: u16,
+    /// Name and version of the database, for people.
+    pub database: String,
+}
+
+/// A token of the API, without the secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Token {
+    /// Its name: who acts.
+    pub name: String,
+    /// SHA-256 of the secret.
+    #[serde(skip)]
+    pub secret_hash: [u8; 32],
+    /// What it may do: a comma-separated list of `start`, `signal`, `read`, `operate`, `admin`.
+    pub scopes: String,
+    /// The workflow types that it may touch, comma-separated; empty for all.
+    pub types: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// From when on it is refused.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A database that keeps executions.
+///
+/// # Errors
+/// Every method fails with [`StoreError`] when the database does not answer; what was not committed is then not there,
+/// but for [`CommitError::Unknown`].
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// What this store is.
+    fn facts(&self) -> &StoreFacts;
+
+    /// Makes this process the writer: a new lane row with an epoch above every earlier one. Earlier fences of a
+    /// store with one node are void from then on.
+    async fn join(&self, node_id: &str, lane: u16) -> Result<Fence, StoreError>;
+
+    /// Gives the lane back; the fence is void from then on. Giving back what is not there is no error.
+    async fn leave(&self, fence: &Fence) -> Result<(), StoreError>;
+
+    /// Applies a batch in one transaction: either all of it, except the writes whose outcome says that they were not
+    /// applied, or nothing. `outcomes[i]` belongs to `writes[i]`. Writes of one batch are about different executions,
+    /// except deposits.
+    async fn commit(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError>;
+
+    /// Reads executions whole, in the order of `keys`; `None` for one that does not exist.
+    async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError>;
+
+    /// Reads the row of one execution.
+    async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError>;
+
+    /// Open executions of these shards with `wake_at <= until`, the earliest `limit_per_shard` of each shard,
+    /// by shard and time.
+    async fn due(&self, shards: &[u16], until: Timestamp, limit_per_shard: usize) -> Result<Vec<Due>, StoreError>;
+
+    /// Open executions of these shards with `after < wake_at <= until`, the earliest `limit_per_shard` of each shard.
+    async fn upcoming(
+        &self,
+        shards: &[u16],
+        after: Timestamp,
+        until: Timestamp,
+        limit_per_shard: usize,
+    ) -> Result<Vec<Due>, StoreError>;
+
+    /// Existing executions of these shards, open or closed, that have unread inbox rows which are not held; at most
+    /// `limit`, each once.
+    async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError>;
+
+    /// Inbox rows of these shards, received before `before`, for which no execution exists; the oldest `limit`.
+    async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError>;
+
+    /// A page of rows, ordered by type and id, or by `wake_at`, type and id when the filter has `due_before`.
+    async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError>;
+
+    /// The search attributes of one execution, by name.
+    async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError>;
+
+    /// The executions derived from the workflow id `root_id` (`{root_id}~…`), of any type, ordered by type and id;
+    /// at most `limit`.
+    async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError>;
+
+    /// Stores a token; `false` when the name is taken.
+    async fn create_token(&self, token: &Token) -> Result<bool, StoreError>;
+
+    /// The token with this hash of its secret.
+    async fn find_token(&self, secret_hash: &[u8; 32]) -> Result<Option<Token>, StoreError>;
+
+    /// All tokens, by name.
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError>;
+
+    /// Removes a token; `false` when there is none of that name.
+    async fn revoke_token(&self, name: &str) -> Result<bool, StoreError>;
+
+    /// Waits for what is under way and closes the database; later calls fail with [`StoreError::Closed`].
+    async fn close(&self);
+}
+
+/// How long a store may wait for a lock of its own database before it says so.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);

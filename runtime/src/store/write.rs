@@ -1,0 +1,113 @@
+//! The writes of a batch and what came of each.
+
+use bytes::Bytes;
+
+use super::list::AttributeValue;
+use super::{Execution, InboxRow, Status};
+use crate::history::Record;
+use crate::id::{RunId, WorkflowKey};
+use crate::time::Timestamp;
+
+/// One write of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// Create an execution with its first transition.
+    Start(NewExecution),
+    /// Apply a transition to an existing execution.
+    Advance(Advance),
+    /// Store a signal for an execution that cannot take it now.
+    Deposit(Deposit),
+}
+
+/// An execution to be created. The unique key (type, id) decides who creates it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewExecution {
+    /// Its name.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// Its run.
+    pub run_id: RunId,
+    /// Hash of the request that starts it.
+    pub request_hash: [u8; 16],
+    /// Its first events; `first_event` is 1.
+    pub record: Record,
+    /// The row after the first transition.
+    pub row: RowChange,
+    /// Search attributes, at most one value a name.
+    pub attributes: Vec<(String, AttributeValue)>,
+}
+
+/// The changeable part of an execution's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowChange {
+    /// Where it stands.
+    pub status: Status,
+    /// When somebody must look at it next; `None` for a closed one.
+    pub wake_at: Option<Timestamp>,
+    /// When it ended; `None` for an open one.
+    pub closed_at: Option<Timestamp>,
+    /// Whether a step of it waits for a person.
+    pub needs_attention: bool,
+    /// The engine's notes on pending activities; empty when there are none.
+    pub attempts: Bytes,
+}
+
+/// A transition of an existing execution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advance {
+    /// The execution.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// Its run.
+    pub run_id: RunId,
+    /// The row's `rev` as the owner knows it. Checked, and raised by one, when `row` is given.
+    pub rev: u64,
+    /// Events to append; their position must be free.
+    pub record: Option<Record>,
+    /// The new row; `None` leaves it, and its `rev`, as it is.
+    pub row: Option<RowChange>,
+    /// Signal ids of inbox rows of this execution that these events take up; they are removed.
+    pub consume: Vec<String>,
+    /// Signal ids of inbox rows of this execution that cannot be taken up; they are kept and marked held.
+    pub hold: Vec<String>,
+    /// Executions to be created with it. One that exists already is left as it is.
+    pub spawn: Vec<NewExecution>,
+    /// Refuse the write when the execution has an unread inbox row that is neither held nor among `consume`.
+    pub guard_inbox: bool,
+}
+
+/// A signal to be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deposit {
+    /// The row. Its key is (type, id, signal id).
+    pub row: InboxRow,
+}
+
+/// What came of one write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// A start: created. `inbox` tells whether unread inbox rows wait for it.
+    Started {
+        /// Whether unread inbox rows wait for it.
+        inbox: bool,
+    },
+    /// A start: not applied, the key exists already.
+    Exists(Box<Execution>),
+    /// A transition: applied.
+    Advanced,
+    /// A transition: not applied, there is an unread inbox row and it has the guard.
+    UnreadInbox,
+    /// A transition: not applied, the execution does not exist, its `rev` is another, or its events' position is taken.
+    /// Somebody else wrote it: the owner's memory of it is worthless.
+    Stale,
+    /// A deposit: stored.
+    Deposited,
+    /// A deposit: not applied, a row with this signal id and the same identity is there.
+    Duplicate,
+    /// A deposit: not applied, a row with this signal id and another identity is there.
+    Conflict,
+    /// A deposit: not applied, [`super::INBOX_ROWS_PER_KEY_MAX`] or [`super::INBOX_ROWS_MAX`] is reached.
+    InboxFull,
+}

@@ -37,6 +37,7 @@ pub(super) struct SentSignal {
     pub(super) status: u16,
     /// What the engine said: applied, buffered, late, duplicate.
     pub(super) outcome: Option<String>,
+    #[serde(serialize_with = "crate::sandbox::time::serialize")]
     pub(super) at: Timestamp,
 }
 

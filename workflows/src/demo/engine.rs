@@ -26,8 +26,10 @@ const LOG_TAIL_LINES: usize = 15;
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Down {
     /// When it was killed.
+    #[serde(serialize_with = "crate::sandbox::time::serialize")]
     pub(super) from: Timestamp,
     /// When its successor was ready.
+    #[serde(serialize_with = "crate::sandbox::time::serialize")]
     pub(super) until: Timestamp,
     /// Whether it really ended by SIGKILL.
     pub(super) by_sigkill: bool,

@@ -44,11 +44,10 @@ fn acted(case: &Case<'_>) -> Option<(Timestamp, Timestamp)> {
     }
     let deadline = case.last_deadline()?;
     let started = case.main()?.events.iter().find(|event| event["kind"] == "WorkflowStarted")?;
-    let call = match started["input"]["closePayment"].as_str() {
-        Some("beforeCancel") => Call::ClosePayment,
-        _ => Call::CancelOrder,
-    };
-    let arrivals = case.requests.iter().filter(|request| request.call == call && request.at >= deadline);
+    let closes_first = started["input"]["closePayment"] == "beforeCancel";
+    let arrivals = case.requests.iter().filter(|request| {
+        request.at >= deadline && (request.call == Call::CancelOrder || closes_first && request.call == Call::ClosePayment)
+    });
     Some((deadline, arrivals.map(|request| request.at).min()?))
 }
 

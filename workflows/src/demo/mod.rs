@@ -90,7 +90,10 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let unsettled = settle::wait(&client, plan.settle_after(placing_began.elapsed())).await?;
     drop(watching);
 
-    progress.say("all executions have settled; auditing");
+    match unsettled.len() {
+        0 => progress.say("everything has settled; auditing"),
+        stuck => progress.say(&format!("{stuck} executions are still moving; auditing all the same")),
+    }
     sell_what_was_paid(&shop, &plan).await?;
     let evidence = Evidence::gather(&client, &shop, &plan, acts, unsettled).await?;
     let audit = audit::audit(&evidence);

@@ -12,8 +12,8 @@ use super::evidence::Evidence;
 use super::lateness::{self, Measured};
 use crate::sandbox::{Effect, FaultKind};
 
-/// Violations that the text names one by one; the JSON names all.
-const SHOWN_VIOLATIONS: usize = 20;
+/// Violations and duplicate effects that the text names one by one; the JSON names all.
+const SHOWN_WRONGS: usize = 20;
 
 /// The summary of a run.
 pub(super) struct Report {
@@ -31,7 +31,7 @@ pub(super) struct Report {
     requests: u64,
     faults: BTreeMap<FaultKind, u64>,
     duplicate_callbacks: u64,
-    duplicate_effects: u64,
+    duplicate_effects: Vec<String>,
     kills: u64,
     lateness: Measured,
     violations: Vec<Violation>,
@@ -56,7 +56,7 @@ impl Report {
             requests: 0,
             faults: BTreeMap::new(),
             duplicate_callbacks: evidence.signals.iter().filter(|signal| signal.repeat).count() as u64,
-            duplicate_effects: audit.duplicate_effects,
+            duplicate_effects: audit.duplicate_effects.clone(),
             kills: downs.iter().filter(|down| down.by_sigkill).count() as u64,
             lateness: lateness::measure(&audit.cases, downs),
             violations: audit.violations.clone(),
@@ -83,7 +83,7 @@ impl Report {
 
     /// Whether nothing is wrong.
     pub(super) fn is_clean(&self) -> bool {
-        self.violations.is_empty() && self.duplicate_effects == 0
+        self.violations.is_empty() && self.duplicate_effects.is_empty()
     }
 
     fn cancelled(&self) -> u64 {
@@ -112,7 +112,8 @@ impl Report {
             "calls": self.requests,
             "violations": self.violations.len(),
             "violation_details": self.violations,
-            "duplicate_effects": self.duplicate_effects,
+            "duplicate_effects": self.duplicate_effects.len(),
+            "duplicate_effect_details": self.duplicate_effects,
             "kills": self.kills,
             "faults": {
                 "timeout_after_effect": self.faults(FaultKind::TimeoutAfterEffect),
@@ -164,12 +165,16 @@ impl Report {
              ms, p99 {} ms, max {} ms)",
             all.p50, all.p99, all.max, self.lateness.orders, up.p50, up.p99, up.max
         )?;
-        writeln!(out, "audit        {} violations, {} duplicate effects", self.violations.len(), self.duplicate_effects)?;
-        for violation in self.violations.iter().take(SHOWN_VIOLATIONS) {
-            writeln!(out, "  {} {}: {}", violation.rule, violation.order_id, violation.reason)?;
+        writeln!(out, "audit        {} violations, {} duplicate effects", self.violations.len(), self.duplicate_effects.len())?;
+        let violations = self.violations.iter().map(|it| format!("{} {}: {}", it.rule, it.order_id, it.reason));
+        let mut wrong: Vec<_> = violations.chain(self.duplicate_effects.iter().cloned()).collect();
+        let hidden = wrong.len().saturating_sub(SHOWN_WRONGS);
+        wrong.truncate(SHOWN_WRONGS);
+        for line in wrong {
+            writeln!(out, "  {line}")?;
         }
-        if let Some(more @ 1..) = self.violations.len().checked_sub(SHOWN_VIOLATIONS) {
-            writeln!(out, "  and {more} more")?;
+        if hidden > 0 {
+            writeln!(out, "  and {hidden} more")?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::book::{Ask, Book, Decision};
 use super::ledger::{Ledger, Receipt};
-use super::{Call, Effect, EffectRecord, Error, Fault, FaultKind, FaultPlan, Record, RequestRecord, Service};
+use super::{Call, Effect, EffectRecord, Error, Fault, FaultKind, FaultPlan, Record, RequestRecord, Service, time};
 
 /// What a service has counted since its ledger began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl<B: Book> Desk<B> {
     /// Decides at once, without awaiting: a caller that hangs up cannot leave half an effect behind.
     pub(super) fn arrive(&self, arrival: Arrival) -> Answered {
         let mut state = self.lock();
-        let now = Timestamp::now();
+        let now = time::now();
         let nth = state.arrivals.get(&arrival.subject).copied().unwrap_or(0) + 1;
         let overall = state.counts.requests + 1;
         let fault = self.plan().decide(B::SERVICE, &arrival.subject, nth, overall);
@@ -207,7 +207,7 @@ impl<B: Book> Desk<B> {
                 subject: subject.to_owned(),
                 reason,
             })?;
-            let now = Timestamp::now();
+            let now = time::now();
             let records =
                 effects.into_iter().flat_map(|(subject, effect)| record(&mut state, &subject, None, now, vec![effect])).collect();
             self.ledger.append(records)

@@ -24,6 +24,7 @@ mod shop;
 mod stock;
 #[cfg(test)]
 mod tests;
+pub(crate) mod time;
 
 pub use coupons::CouponStatus;
 pub use desk::{Counts, ledger_file};

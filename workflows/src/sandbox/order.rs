@@ -75,13 +75,14 @@ pub struct NewPayment {
 }
 
 impl Capture {
-    /// Money taken now.
+    /// Money taken now, to the millisecond: that is what the channel tells.
     pub fn now(transaction_id: &str, amount: &str, currency: &str) -> Capture {
+        let now = Timestamp::now();
         Capture {
             transaction_id: transaction_id.to_owned(),
             amount: amount.to_owned(),
             currency: currency.to_owned(),
-            paid_at: Timestamp::now(),
+            paid_at: Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now),
         }
     }
 }

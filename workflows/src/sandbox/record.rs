@@ -95,6 +95,7 @@ pub struct RequestRecord {
     /// The `Idempotency-Key` header.
     pub key: Option<String>,
     /// When the whole request had arrived.
+    #[serde(serialize_with = "super::time::serialize")]
     pub at: Timestamp,
     /// The JSON body, or the query of a listing.
     pub body: Value,
@@ -129,6 +130,7 @@ pub struct EffectRecord {
     /// The key of the request that caused it; none when the shop itself did it.
     pub key: Option<String>,
     /// When it was applied.
+    #[serde(serialize_with = "super::time::serialize")]
     pub at: Timestamp,
     /// What changed.
     #[serde(flatten)]
@@ -152,6 +154,7 @@ pub enum Effect {
     /// The order was created, waiting for its payment.
     OrderPlaced {
         /// Until when it waits.
+        #[serde(serialize_with = "super::time::serialize")]
         pay_deadline: Timestamp,
         /// What it costs, a decimal string.
         amount: String,
@@ -167,6 +170,7 @@ pub enum Effect {
     /// The order service moved the deadline.
     DeadlineMoved {
         /// The later deadline.
+        #[serde(serialize_with = "super::time::serialize")]
         pay_deadline: Timestamp,
     },
     /// The order was cancelled.
@@ -228,6 +232,7 @@ pub enum Effect {
         /// ISO 4217.
         currency: String,
         /// When.
+        #[serde(serialize_with = "super::time::serialize")]
         paid_at: Timestamp,
     },
     /// The payment was closed.

@@ -20,7 +20,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ pub(super) struct Audit<'a> {
     pub(super) cases: Vec<Case<'a>>,
     pub(super) violations: Vec<Violation>,
     /// Requests that asked, under another key, for an effect that stood already, and effects that happened twice.
-    pub(super) duplicate_effects: u64,
+    pub(super) duplicate_effects: Vec<String>,
 }
 
 /// Judges the evidence.
@@ -75,15 +75,18 @@ impl Findings<'_> {
     }
 }
 
-fn duplicate_effects(evidence: &Evidence) -> u64 {
-    let asked_again = evidence.requests().filter(|request| request.duplicate_effect).count() as u64;
-    let mut times: BTreeMap<_, u64> = BTreeMap::new();
-    for effect in evidence.effects() {
-        if let Some(once) = effect.effect.once(&effect.subject) {
-            *times.entry(once).or_default() += 1;
-        }
-    }
-    asked_again + times.values().map(|times| times - 1).sum::<u64>()
+fn duplicate_effects(evidence: &Evidence) -> Vec<String> {
+    let asked_again = evidence.requests().filter(|request| request.duplicate_effect).map(|request| {
+        let key = request.key.as_deref().unwrap_or("none");
+        format!("{:?} of {} was asked for again under the key {key}", request.call, request.subject)
+    });
+    let mut seen = HashSet::new();
+    let happened_again = evidence.effects().filter_map(|effect| {
+        let once = effect.effect.once(&effect.subject)?;
+        let again = format!("{once} happened again");
+        (!seen.insert(once)).then_some(again)
+    });
+    asked_again.chain(happened_again).collect()
 }
 
 /// Which order each reservation, coupon and payment belongs to.

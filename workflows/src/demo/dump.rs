@@ -76,4 +76,29 @@ mod tests {
         let line = with_owner(&owner, &json!({ "number": 1, "kind": "WorkflowStarted" }));
         assert_eq!((&line["id"], &line["runId"], &line["number"]), (&json!("o-1"), &json!("r-1"), &json!(1)));
     }
+
+    #[test]
+    fn the_ledgers_left_behind_are_the_ones_that_were_judged() {
+        use crate::sandbox::{Effect, EffectRecord, Record, Service, read_ledger};
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, "").unwrap();
+        let effect = EffectRecord {
+            n: 1,
+            service: Service::Stock,
+            subject: "cup".into(),
+            key: None,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            effect: Effect::StockAdded { quantity: 3 },
+        };
+        let mut evidence = Evidence::default();
+        evidence.ledgers.insert(Service::Stock, vec![Record::Effect(effect)]);
+        let report = Report::new(7, &evidence, &super::super::audit::audit(&evidence), &[], std::time::Duration::ZERO);
+
+        let out = folder.path().join("out");
+        write(&out, &evidence, &report, &[], &log).unwrap();
+
+        assert_eq!(read_ledger(&out.join("stock.ndjson")).unwrap(), evidence.ledgers[&Service::Stock]);
+        assert!(out.join("README.txt").exists() && out.join("histories.ndjson").exists());
+    }
 }

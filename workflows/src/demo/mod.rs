@@ -25,7 +25,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::sandbox::Shop;
 use client::Client;
@@ -69,15 +70,36 @@ pub struct Options {
 pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     // The HTTP client insists on a TLS provider even for plain loopback; another part of the program may have set it.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    // Without this an interrupted demo would leave its engine behind.
+    let played = tokio::select! {
+        played = play(&options) => played?,
+        interrupted = interrupted() => interrupted.and_then(|()| bail!("interrupted"))?,
+    };
+    if options.keep {
+        keep(&played, options.json).await?;
+    }
+    played.engine.stop().await;
+    Ok(if played.is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is still running when the audit is done.
+struct Played {
+    engine: Engine,
+    shop: Arc<Shop>,
+    is_clean: bool,
+    _folder: tempfile::TempDir,
+}
+
+async fn play(options: &Options) -> anyhow::Result<Played> {
     let begun = Instant::now();
     let seed = options.seed.unwrap_or_else(rand::random);
     let folder = tempfile::Builder::new().prefix("overdue-demo-").tempdir().context("no temporary folder")?;
     let progress = Progress::new(options.orders);
     progress.say(&format!("demo of {} orders, --seed {seed}", options.orders));
 
-    let plan = Plan::new(options.orders, seed, &id_prefix(&options, seed));
+    let plan = Plan::new(options.orders, seed, &id_prefix(options, seed));
     let shop = Arc::new(start_shop(folder.path(), plan.faults()).await?);
-    let mut engine = start_engine(&options, folder.path(), &shop).await?;
+    let mut engine = start_engine(options, folder.path(), &shop).await?;
     let client = Client::new(engine.url())?;
     progress.say(&format!("the engine is ready at {}, the order service at {}", client.url(), shop.urls().orders));
 
@@ -89,19 +111,23 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let acts = driver.finish().await?;
     let unsettled = settle::wait(&client, plan.settle_after(placing_began.elapsed())).await?;
     drop(watching);
-
     match unsettled.len() {
         0 => progress.say("everything has settled; auditing"),
         stuck => progress.say(&format!("{stuck} executions are still moving; auditing all the same")),
     }
+
     sell_what_was_paid(&shop, &plan).await?;
     let evidence = Evidence::gather(&client, &shop, &plan, acts, unsettled).await?;
     let audit = audit::audit(&evidence);
     let report = Report::new(seed, &evidence, &audit, engine.downs(), begun.elapsed());
     progress.finish();
+    publish(options, &evidence, &report, &engine)?;
+    Ok(Played { engine, shop, is_clean: report.is_clean(), _folder: folder })
+}
 
+fn publish(options: &Options, evidence: &Evidence, report: &Report, engine: &Engine) -> anyhow::Result<()> {
     if let Some(out) = &options.out {
-        dump::write(out, &evidence, &report, engine.downs(), &engine.log_file())?;
+        dump::write(out, evidence, report, engine.downs(), &engine.log_file())?;
         eprintln!("ledgers and histories are in {}", out.display());
     }
     if options.json {
@@ -109,11 +135,7 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     } else {
         print!("{}", report.text());
     }
-    if options.keep {
-        keep(&client, &shop).await?;
-    }
-    engine.stop().await?;
-    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(())
 }
 
 /// Order ids follow from the seed alone; only a store that may hold an earlier demo needs more.
@@ -151,11 +173,25 @@ async fn sell_what_was_paid(shop: &Shop, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn keep(client: &Client, shop: &Shop) -> anyhow::Result<()> {
-    eprintln!("the engine stays at {} and the order service at {}", client.url(), shop.urls().orders);
-    eprintln!("Ctrl-C ends both");
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
-    Ok(())
+/// Says where everything is and waits; stdout belongs to the JSON object if there is one.
+async fn keep(played: &Played, json: bool) -> anyhow::Result<()> {
+    let (engine, orders) = (played.engine.url().borrow().clone(), &played.shop.urls().orders);
+    let text = format!("the engine stays at {engine}, the order service at {orders}; Ctrl-C ends both");
+    if json {
+        eprintln!("{text}");
+    } else {
+        println!("{text}");
+    }
+    interrupted().await
+}
+
+/// Resolves when somebody wants this process to end.
+async fn interrupted() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt.context("cannot listen for Ctrl-C"),
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 /// Waits until an instant that may be past.

@@ -179,3 +179,36 @@ impl Report {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::audit::audit;
+    use super::*;
+
+    fn report(evidence: &Evidence) -> Report {
+        Report::new(7, evidence, &audit(evidence), &[], Duration::from_millis(1234))
+    }
+
+    #[test]
+    fn the_json_has_every_field_that_scripts_rely_on() {
+        let json = report(&Evidence::default()).json();
+        for field in ["orders", "paid", "cancelled", "refunded", "needs_attention", "violations", "duplicate_effects", "kills"] {
+            assert_eq!(json[field], 0, "{field}");
+        }
+        for fault in ["timeout_after_effect", "unavailable", "throttled", "duplicate_callbacks"] {
+            assert_eq!(json["faults"][fault], 0, "{fault}");
+        }
+        for percentile in ["p50", "p99", "max"] {
+            assert_eq!(json["lateness_ms"][percentile], 0.0, "{percentile}");
+        }
+        assert_eq!(json["wall_s"], 1.2);
+    }
+
+    #[test]
+    fn a_run_with_a_violation_is_not_clean_and_names_it() {
+        let evidence = Evidence { orders: vec!["o-1".into()], ..Evidence::default() };
+        let report = report(&evidence);
+        assert!(!report.is_clean());
+        assert!(report.text().contains("D1 o-1: the order is neither paid nor cancelled"), "{}", report.text());
+    }
+}

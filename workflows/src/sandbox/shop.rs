@@ -1,13 +1,12 @@
 //! The shop as a whole: four services on loopback, and the shop's own side of them as plain functions.
 
-use std::future::IntoFuture;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use jiff::Timestamp;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
 use super::coupons::Coupons;
 use super::desk::{Desk, ledger_file};
@@ -66,15 +65,8 @@ pub struct Shop {
     pub(super) stock: Arc<Desk<Stock>>,
     pub(super) coupons: Arc<Desk<Coupons>>,
     pub(super) payments: Arc<Desk<Payments>>,
-    servers: Vec<JoinHandle<()>>,
-}
-
-impl Drop for Shop {
-    fn drop(&mut self) {
-        for server in &self.servers {
-            server.abort();
-        }
-    }
+    /// Dropping it tells the servers to end.
+    _open: watch::Sender<()>,
 }
 
 impl Shop {
@@ -89,14 +81,14 @@ impl Shop {
         let coupons = Arc::new(Desk::open(&ledger_file(folder, Service::Coupons), faults.clone())?);
         let payments = Arc::new(Desk::open(&ledger_file(folder, Service::Payments), faults.clone())?);
 
-        let mut servers = Vec::new();
+        let (open, closing) = watch::channel(());
         let urls = Urls {
-            orders: serve(Service::Orders, http::orders(orders.clone()), &mut servers).await?,
-            stock: serve(Service::Stock, http::stock(stock.clone()), &mut servers).await?,
-            coupons: serve(Service::Coupons, http::coupons(coupons.clone()), &mut servers).await?,
-            payments: serve(Service::Payments, http::payments(payments.clone()), &mut servers).await?,
+            orders: serve(Service::Orders, http::orders(orders.clone()), &closing).await?,
+            stock: serve(Service::Stock, http::stock(stock.clone()), &closing).await?,
+            coupons: serve(Service::Coupons, http::coupons(coupons.clone()), &closing).await?,
+            payments: serve(Service::Payments, http::payments(payments.clone()), &closing).await?,
         };
-        Ok(Shop { folder: folder.to_owned(), urls, faults, orders, stock, coupons, payments, servers })
+        Ok(Shop { folder: folder.to_owned(), urls, faults, orders, stock, coupons, payments, _open: open })
     }
 
     /// Where the services listen.
@@ -288,14 +280,18 @@ impl Shop {
     }
 }
 
-async fn serve(service: Service, router: Router, servers: &mut Vec<JoinHandle<()>>) -> Result<String, Error> {
+async fn serve(service: Service, router: Router, closing: &watch::Receiver<()>) -> Result<String, Error> {
     let failed = |source| Error::Listen { service, source };
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
     let url = format!("http://{}", listener.local_addr().map_err(failed)?);
-    let server = axum::serve(listener, router).into_future();
-    servers.push(tokio::spawn(async move {
-        // Serving ends only with its task.
+    let mut closing = closing.clone();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
+        // The channel carries nothing: its end is the message.
+        let _ = closing.changed().await;
+    });
+    tokio::spawn(async move {
+        // Accepting does not fail, and there is nobody to tell if it did.
         let _ = server.await;
-    }));
+    });
     Ok(url)
 }

@@ -135,8 +135,11 @@ impl Spawner for TokioSpawner {
 /// An environment on a manual clock, with numbers from a seed and tasks on the current tokio runtime.
 pub fn manual_environment(now: Timestamp, seed: u64) -> (Environment, ManualClock) {
     let clock = ManualClock::at(now);
-    let environment =
-        Environment { clock: Arc::new(clock.clone()), random: Arc::new(SeededRandom::new(seed)), spawner: Arc::new(TokioSpawner) };
+    let environment = Environment {
+        clock: Arc::new(clock.clone()),
+        random: Arc::new(SeededRandom::new(seed)),
+        spawner: Arc::new(TokioSpawner),
+    };
     (environment, clock)
 }
 

@@ -15,6 +15,8 @@ mod node;
 mod notes;
 mod scanner;
 mod signal;
+#[cfg(test)]
+mod tests;
 mod transition;
 mod wake;
 

@@ -48,6 +48,7 @@ struct Inner {
     failures: VecDeque<CommitFailure>,
     commits: u64,
     closed: bool,
+    poison: Option<fn(&Write) -> bool>,
 }
 
 impl ModelStore {
@@ -60,6 +61,16 @@ impl ModelStore {
     /// Lets the next commit that is not yet spoken for fail in this way. Calls add up: two of them fail two commits.
     pub fn fail_next_commit(&self, failure: CommitFailure) {
         self.lock().failures.push_back(failure);
+    }
+
+    /// From now on, batches with a write of this kind are rejected.
+    pub fn reject(&self, poison: fn(&Write) -> bool) {
+        self.lock().poison = Some(poison);
+    }
+
+    /// Opens the store again after it was closed.
+    pub fn reopen(&self) {
+        self.lock().closed = false;
     }
 
     /// How many commits were asked for, failed ones included.
@@ -97,6 +108,9 @@ impl Store for ModelStore {
         let mut inner = self.open().map_err(|closed| CommitError::Unavailable(closed.to_string()))?;
         inner.commits += 1;
         let why = || "as the test asked for".to_owned();
+        if inner.poison.is_some_and(|poison| writes.iter().any(poison)) {
+            return Err(CommitError::Rejected(why()));
+        }
         match inner.failures.pop_front() {
             None => inner.state.commit(fence, writes),
             Some(CommitFailure::DiskFull) => Err(CommitError::DiskFull(why())),

@@ -52,7 +52,8 @@ impl Core {
         if committing.kind == CommitKind::Block {
             // Whatever came meanwhile finds it blocked, or healed, when it is read again.
             let Some(Entry::AtWork(work)) = self.entries.get_mut(key) else { return };
-            let queue = std::mem::take(&mut work.queue);
+            let mut queue = std::mem::take(&mut work.queue);
+            queue.retain(|input| !matches!(input, Input::Recover | Input::Due));
             let wake_at = work.active.row.wake_at;
             self.forget(key);
             if let Some(wake_at) = wake_at {

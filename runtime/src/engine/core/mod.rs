@@ -13,8 +13,6 @@ mod closed;
 mod committed;
 mod drive;
 mod load;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

@@ -65,6 +65,7 @@ pub(super) fn new(key: &WorkflowKey) -> NewExecution {
         record: record(1, "started"),
         row: sleeping(Some(at(3600))),
         attributes: Vec::new(),
+        consume: Vec::new(),
     }
 }
 

@@ -52,6 +52,23 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             assert_eq!(node.load(&order("1")).await.inbox, vec![row]);
         })
     }),
+    ("a start takes up the inbox rows that it names, also when its key exists", |store| {
+        Box::pin(async move {
+            let node = Node::on(store).await;
+            let (nobody, late) = (order("1"), order("1-late"));
+            for signal_id in ["a", "b", "c"] {
+                node.deposit(&signal(&nobody, signal_id, at(1))).await;
+            }
+            for signal_id in ["a", "b"] {
+                let mut start = new(&late);
+                start.consume = vec![(nobody.clone(), signal_id.to_owned())];
+                node.commit(&[Write::Start(start)]).await;
+            }
+            node.start_over(&nobody).await;
+            let left: Vec<_> = node.load(&nobody).await.inbox.into_iter().map(|row| row.signal_id).collect();
+            assert_eq!(left, ["c"]);
+        })
+    }),
     ("a held signal is not read, but still makes its repetition a duplicate", |store| {
         Box::pin(async move {
             let node = Node::on(store.clone()).await;

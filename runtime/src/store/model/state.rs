@@ -66,6 +66,9 @@ impl State {
     }
 
     fn start(&mut self, new: &NewExecution) -> Outcome {
+        for taken_up in &new.consume {
+            self.inbox.remove(taken_up);
+        }
         if let Some(execution) = self.executions.get(&new.key) {
             return Outcome::Exists(Box::new(execution.clone()));
         }

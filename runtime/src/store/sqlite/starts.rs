@@ -23,6 +23,7 @@ pub(super) async fn apply(
             None => created.push((*index, *new)),
         }
     }
+    take_up(batch, &new).await?;
     for ((index, _), waits) in created.iter().zip(signals_wait(batch, &created).await?) {
         outcomes[*index] = Some(Outcome::Started { inbox: waits });
     }
@@ -53,6 +54,21 @@ pub(super) async fn create(batch: &mut Batch<'_>, new: &[&NewExecution]) -> Resu
     attributes::insert(batch.connection, &attributes).await?;
 
     Ok(new.iter().map(|new| existing.get(&new.key).cloned()).collect())
+}
+
+/// Removes the inbox rows that starts take up.
+async fn take_up(batch: &mut Batch<'_>, new: &[&NewExecution]) -> Result<(), Fault> {
+    let mut rows: Vec<inbox::RowKey<'_>> = Vec::new();
+    for (key, signal_id) in new.iter().flat_map(|new| &new.consume) {
+        rows.push((batch.type_code(key.workflow_type()).await?, key.id(), signal_id));
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    rows.sort_unstable();
+    let removed = inbox::delete(batch.connection, &rows).await?;
+    batch.inbox_changed(0, removed);
+    Ok(())
 }
 
 /// Whether unread inbox rows wait for each of these executions.

@@ -1,0 +1,7 @@
+//! The engine on the model store and a manual clock: races, crashes, recoveries.
+
+mod attempts;
+mod blocked;
+mod harness;
+mod races;
+mod recovery;

@@ -166,6 +166,16 @@ impl fmt::Display for RunId {
     }
 }
 
+impl utoipa::PartialSchema for RunId {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
+        let format = SchemaFormat::Custom("uuid".into());
+        ObjectBuilder::new().schema_type(Type::String).format(Some(format)).into()
+    }
+}
+
+impl utoipa::ToSchema for RunId {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ pub mod activity;
 pub mod client;
 pub mod engine;
 pub mod history;
+pub mod http;
 mod id;
 mod payload;
 pub mod replay;

@@ -228,6 +228,14 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
+impl utoipa::PartialSchema for Payload {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        utoipa::openapi::schema::ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).into()
+    }
+}
+
+impl utoipa::ToSchema for Payload {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Client, ClientError};
 use crate::engine::{AttemptNote, Notes};
@@ -17,7 +18,7 @@ use crate::time::Timestamp;
 const LINKS_MAX: usize = 100;
 
 /// An execution, as operators see it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Description {
     /// Workflow type.
@@ -58,7 +59,7 @@ pub struct Description {
 }
 
 /// Names a linked execution.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Link {
     /// Workflow type.
     #[serde(rename = "type")]
@@ -68,7 +69,7 @@ pub struct Link {
 }
 
 /// Where an activity stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActivityState {
     /// Asked for; its first attempt has not been sent yet, as far as is known.
@@ -84,7 +85,7 @@ pub enum ActivityState {
 }
 
 /// An activity without outcome.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingActivityView {
     /// Number of its `ActivityScheduled`.
@@ -112,7 +113,7 @@ pub struct PendingActivityView {
 }
 
 /// A timer that is armed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingTimerView {
     /// Number of its `TimerStarted`.

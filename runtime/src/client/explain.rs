@@ -1,6 +1,7 @@
 //! One paragraph for the person on call: what an execution waits for, since when, and what can be done.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::describe::{ActivityState, Description, PendingActivityView};
 use super::{Client, ClientError};
@@ -8,7 +9,7 @@ use crate::store::Status;
 use crate::time::Timestamp;
 
 /// Why an execution stands where it stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// All of it in one paragraph.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
 
 use super::{Client, ClientError, PAGE_MAX};
 use crate::id::RunId;
@@ -35,7 +36,7 @@ pub struct ListQuery {
 }
 
 /// A page of executions.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct WorkflowPage {
     /// The executions, by type and id, or by `wakeAt` when the query has `due_before`.
     pub workflows: Vec<ListedWorkflow>,
@@ -44,7 +45,7 @@ pub struct WorkflowPage {
 }
 
 /// A listed execution.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedWorkflow {
     /// Workflow type.

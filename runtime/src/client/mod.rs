@@ -10,10 +10,11 @@ mod operate;
 mod read;
 mod signal;
 mod start;
+mod tokens;
 
 use std::sync::Arc;
 
-pub use describe::{ActivityState, Description, Link, PendingActivityView};
+pub use describe::{ActivityState, Description, Link, PendingActivityView, PendingTimerView};
 pub use error::ClientError;
 pub use explain::Explanation;
 pub use list::{ListQuery, ListedWorkflow, WorkflowPage};
@@ -21,6 +22,7 @@ pub use operate::ActionOutcome;
 pub use read::HistoryPage;
 pub use signal::{SignalOutcome, SignalRequest, SignalResponse};
 pub use start::{StartRequest, StartResponse};
+pub use tokens::{NewToken, create_token};
 
 use crate::engine::Engine;
 use crate::id::{WorkflowKey, check_id};

@@ -1,6 +1,7 @@
 //! What a person does: cancel, terminate, retry, resolve, skip. Each is recorded with who and why.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::signal::refused_error;
 use super::{Client, ClientError, REASON_BYTES_MAX};
@@ -9,7 +10,7 @@ use crate::id::WorkflowKey;
 use crate::payload::InvalidField;
 
 /// What became of a cancel or terminate request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ActionOutcome {
     /// It is part of the history.

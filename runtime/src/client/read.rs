@@ -1,6 +1,7 @@
 //! Reading histories.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Client, ClientError};
 use crate::history::{Event, decode};
@@ -8,7 +9,7 @@ use crate::id::WorkflowKey;
 use crate::store::{Loaded, StoreError};
 
 /// A page of a history.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct HistoryPage {
     /// Its events, in order.
     pub events: Vec<Event>,

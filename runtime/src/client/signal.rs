@@ -1,6 +1,7 @@
 //! Sending signals.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Client, ClientError};
 use crate::engine::{Answer, IncomingSignal, Input, RefusedInput};
@@ -28,7 +29,7 @@ pub struct SignalRequest {
 }
 
 /// What became of a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SignalOutcome {
     /// It is part of the open execution's history.
@@ -42,7 +43,7 @@ pub enum SignalOutcome {
 }
 
 /// The answer to a signal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SignalResponse {
     /// What became of it.

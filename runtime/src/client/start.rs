@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{Client, ClientError};
 use crate::engine::{Active, CommitFailure, Message, Start, new_run_id};
@@ -36,7 +37,7 @@ pub struct StartRequest {
 }
 
 /// A workflow that was started, now or before.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartResponse {
     /// Workflow type.

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub const FAILURE_MESSAGE_BYTES_MAX: usize = 1024;
 
 /// One numbered fact of a history. Numbers start at 1 and have no gaps.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Event {
     /// Position in the history.
     pub number: u64,
@@ -34,7 +34,7 @@ pub type Actor = String;
 ///
 /// The numbers are the binary form (CBOR arrays, RFC 8949): a new variant takes the next number, a new field too and
 /// must be optional; none is ever reused.
-#[derive(Clone, Debug, PartialEq, Serialize, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Serialize, Encode, Decode, utoipa::ToSchema)]
 #[serde(tag = "kind", rename_all_fields = "camelCase")]
 #[cbor(flat)]
 pub enum EventKind {
@@ -320,7 +320,7 @@ impl EventKind {
 }
 
 /// How a failure is to be taken; the class decides, not the place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[cbor(index_only)]
 pub enum FailureClass {
@@ -336,7 +336,7 @@ pub enum FailureClass {
 }
 
 /// Why something failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// How it is to be taken.

@@ -9,7 +9,7 @@ use crate::payload::Payload;
 use crate::time::Timestamp;
 
 /// The value of a search attribute.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 pub enum AttributeValue {
     /// A text.

@@ -35,7 +35,7 @@ pub const INBOX_ROWS_PER_KEY_MAX: usize = 1_000;
 pub const INBOX_ROWS_MAX: usize = 100_000;
 
 /// Where an execution stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Status {
     /// Open: waits for something, or is being advanced.
@@ -177,7 +177,7 @@ pub struct StoreFacts {
 }
 
 /// A token of the API, without the secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
     /// Its name: who acts.

@@ -1,0 +1,91 @@
+//! A listening server: binds, says where, and ends with its node.
+
+use std::future::Future;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use super::router;
+use crate::client::Client;
+use crate::engine::EngineError;
+
+/// Why a server cannot begin, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Anybody who can reach the address could move money.
+    #[error(
+        "refusing to listen on {address}, beyond loopback, without a token: make one first \
+         (overdue token create NAME --scopes admin --store URL) or listen on 127.0.0.1"
+    )]
+    Open {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The listener failed.
+    #[error("the listener failed: {0}")]
+    Listener(std::io::Error),
+    /// The node.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// A server that is bound to its address.
+pub struct Server {
+    client: Client,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Binds `listen`, such as `127.0.0.1:7070`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`ServeError::Open`] when the address is reachable from elsewhere and the store has no token.
+    pub async fn bind(client: Client, listen: &str) -> Result<Self, ServeError> {
+        let bind = |source| ServeError::Bind { address: listen.to_owned(), source };
+        let listener = TcpListener::bind(listen).await.map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        let tokens = client.engine().store().tokens().await.map_err(EngineError::from)?;
+        if tokens.is_empty() && !address.ip().is_loopback() {
+            return Err(ServeError::Open { address });
+        }
+        Ok(Self { client, listener, address })
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Answers requests until `stop` is ready, then drains the node while it still answers.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the node or the listener fails.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
+        let engine = self.client.engine().clone();
+        let serve = async { axum::serve(self.listener, router(self.client)).await };
+        let until = async {
+            tokio::select! {
+                biased;
+                failed = engine.failed() => Err(ServeError::from(failed)),
+                () = stop => {
+                    engine.drain().await;
+                    Ok(())
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = until => ended,
+            listener = serve => Err(ServeError::Listener(listener.err().unwrap_or_else(|| std::io::Error::other("it ended")))),
+        }
+    }
+}

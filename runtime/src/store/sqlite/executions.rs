@@ -45,7 +45,7 @@ pub(super) async fn insert(connection: &mut SqliteConnection, rows: &[(i64, &New
     Ok(())
 }
 
-static EXISTING: Sized = sized!(
+pub(super) static EXISTING: Sized = sized!(
     "WITH w (type, id) AS (VALUES ",
     "(?, ?)",
     ")
@@ -80,7 +80,7 @@ pub(super) struct Standing {
     pub(super) as_expected: bool,
 }
 
-static STANDINGS: Sized = sized!(
+pub(super) static STANDINGS: Sized = sized!(
     "WITH w (place, type, id, run_id, first_event) AS (VALUES ",
     "(?, ?, ?, ?, ?)",
     ")
@@ -122,7 +122,7 @@ pub(super) async fn standings(
     Ok(standings)
 }
 
-static UPDATE: Sized = sized!(
+pub(super) static UPDATE: Sized = sized!(
     "WITH w (number, rev, status, wake_at, closed_at, needs_attention, attempts) AS (VALUES ",
     "(?, ?, ?, ?, ?, ?, ?)",
     ")
@@ -156,38 +156,39 @@ pub(super) async fn update(connection: &mut SqliteConnection, mut changes: Vec<(
     Ok(())
 }
 
-/// The row of one execution.
-pub(super) async fn find(connection: &mut SqliteConnection, key: &WorkflowKey) -> Result<Option<Execution>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
+pub(super) const FIND: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
                 e.needs_attention, e.attempts
          FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
-         WHERE t.name = ?1 AND e.id = ?2",
-    )
-    .bind(key.workflow_type())
-    .bind(key.id())
-    .fetch_optional(connection)
-    .await?
-    .map(|row| execution_of(&row))
-    .transpose()
+         WHERE t.name = ?1 AND e.id = ?2";
+
+/// The row of one execution.
+pub(super) async fn find(connection: &mut SqliteConnection, key: &WorkflowKey) -> Result<Option<Execution>, sqlx::Error> {
+    sqlx::query(FIND)
+        .bind(key.workflow_type())
+        .bind(key.id())
+        .fetch_optional(connection)
+        .await?
+        .map(|row| execution_of(&row))
+        .transpose()
 }
 
-/// The executions named in `keys` (a JSON array of pairs of type and id), each with its place in `keys`.
-pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<(usize, Execution)>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
+pub(super) const FIND_MANY: &str =
+    "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
                 e.needs_attention, e.attempts, w.key
          FROM json_each(?1) AS w
          CROSS JOIN types AS t ON t.name = w.value ->> 0
          CROSS JOIN executions AS e ON e.type = t.code AND e.id = w.value ->> 1
-         ORDER BY w.key",
-    )
-    .bind(keys)
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(|row| Ok((place(row.try_get(11)?), execution_of(row)?)))
-    .collect()
+         ORDER BY w.key";
+
+/// The executions named in `keys` (a JSON array of pairs of type and id), each with its place in `keys`.
+pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<(usize, Execution)>, sqlx::Error> {
+    sqlx::query(FIND_MANY)
+        .bind(keys)
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(|row| Ok((place(row.try_get(11)?), execution_of(row)?)))
+        .collect()
 }
 
 /// The keys as the statements over many executions take them.

@@ -29,13 +29,13 @@ fn scatter(n: u64) -> u64 {
 
 /// An order with an id of 16 bytes and an input of 200 bytes, asleep until some instant of a day.
 fn sleeper(n: u64) -> NewExecution {
-    let key = WorkflowKey::new("order-timeout", format!("order-{:010}", scatter(n) % 10_000_000_000));
+    let key = WorkflowKey::new("order-timeout", format!("{:016x}", scatter(n)));
     let mut random = [0; 10];
     random[..8].copy_from_slice(&scatter(n ^ 0xff).to_le_bytes());
     let run_id = RunId::new(START_MILLIS + n / 15, random);
     let started = Timestamp::from_micros(i64::try_from((START_MILLIS + n / 15) * 1000).unwrap());
     let wake_at = started.saturating_add(Duration::from_micros(scatter(n ^ 0xabcd) % DAY_MICROS));
-    let padding = "x".repeat(200 - r#"{"orderNo":"order-0000000000","note":""}"#.len());
+    let padding = "x".repeat(200 - r#"{"orderNo":"0123456789abcdef","note":""}"#.len());
     let input = Payload::from_json(&format!(r#"{{"orderNo":"{}","note":"{padding}"}}"#, key.id())).unwrap();
     assert_eq!(input.len(), 200);
     let kinds = [
@@ -87,6 +87,25 @@ fn batches(count: u64, write: impl Fn(u64) -> Write) -> Vec<Vec<Write>> {
     all.chunks(BATCH).map(<[Write]>::to_vec).collect()
 }
 
+/// Batches of starts, each followed by the four transitions of its sagas.
+fn sagas(count: u64, changed: impl Fn(u64) -> Option<(u64, RowChange)>) -> Vec<Vec<Write>> {
+    let new = 1_000_000..1_000_000 + count;
+    let all: Vec<u64> = new.collect();
+    let moved = |n| changed(n).map(|(_, row)| (1, row));
+    all.chunks(BATCH)
+        .flat_map(|part| {
+            let batch = |write: &dyn Fn(u64) -> Write| part.iter().map(|n| write(*n)).collect::<Vec<Write>>();
+            [
+                batch(&|n| Write::Start(sleeper(n))),
+                batch(&|n| append(n, 3, None)),
+                batch(&|n| append(n, 5, changed(n))),
+                batch(&|n| append(n, 6, None)),
+                batch(&|n| append(n, 7, moved(n))),
+            ]
+        })
+        .collect()
+}
+
 async fn bytes_of_a_sleeper(dir: &Path, count: u64) -> f64 {
     let file = dir.join("sleepers.db");
     let store = SqliteStore::open(&file, 64).await.unwrap();
@@ -126,6 +145,7 @@ async fn measure_writes_a_second() {
             ("starts", batches(count, |n| Write::Start(sleeper(n)))),
             ("history rows", batches(count, |n| append(n, 3, None))),
             ("history rows to scattered runs", batches(count, |n| append(n * 7919 % count, 5, None))),
+            ("whole sagas of one start and four transitions, two of them with a row", sagas(count, changed)),
             ("transitions with a row", batches(count, |n| append(n * 7919 % count, 8, changed(n * 7919 % count)))),
         ];
         for (name, batches) in kinds {

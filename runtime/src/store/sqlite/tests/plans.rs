@@ -60,7 +60,7 @@ async fn no_read_walks_over_the_executions_the_history_or_the_inbox() {
 async fn the_writer_reads_by_keys_alone() {
     let statements = [
         ("existing", &executions::EXISTING),
-        ("standings", &executions::STANDINGS),
+        ("unexpected", &executions::UNEXPECTED),
         ("update", &executions::UPDATE),
         ("unread of the batch", &inbox::UNREAD),
         ("known signals", &inbox::KNOWN),

@@ -18,45 +18,45 @@ use crate::time::Timestamp;
 const EPOCH_SECONDS: i64 = 1_700_000_000;
 
 /// `seconds` after an arbitrary instant.
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub(in crate::store) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros((EPOCH_SECONDS + seconds) * 1_000_000)
 }
 
-pub(super) fn all_shards() -> Vec<u16> {
+pub(in crate::store) fn all_shards() -> Vec<u16> {
     (0..SHARDS).collect()
 }
 
-pub(super) fn order(id: &str) -> WorkflowKey {
+pub(in crate::store) fn order(id: &str) -> WorkflowKey {
     WorkflowKey::new("order-timeout", id)
 }
 
-pub(super) fn hash(text: &str) -> [u8; 16] {
+pub(in crate::store) fn hash(text: &str) -> [u8; 16] {
     let mut short = [0; 16];
     short.copy_from_slice(&Sha256::digest(text.as_bytes())[..16]);
     short
 }
 
-pub(super) fn run_of(key: &WorkflowKey) -> RunId {
+pub(in crate::store) fn run_of(key: &WorkflowKey) -> RunId {
     let digest = hash(&key.to_string());
     RunId::new(1_700_000_000_000, digest[..10].try_into().unwrap())
 }
 
-pub(super) fn record(first_event: u64, text: &str) -> Record {
+pub(in crate::store) fn record(first_event: u64, text: &str) -> Record {
     Record { first_event, bytes: Bytes::copy_from_slice(text.as_bytes()) }
 }
 
 /// The row of an execution that sleeps until `wake_at`.
-pub(super) fn sleeping(wake_at: Option<Timestamp>) -> RowChange {
+pub(in crate::store) fn sleeping(wake_at: Option<Timestamp>) -> RowChange {
     RowChange { status: Status::Running, wake_at, closed_at: None, needs_attention: false, attempts: Bytes::new() }
 }
 
 /// The row of an execution that has ended.
-pub(super) fn closed(status: Status, closed_at: Timestamp) -> RowChange {
+pub(in crate::store) fn closed(status: Status, closed_at: Timestamp) -> RowChange {
     RowChange { status, wake_at: None, closed_at: Some(closed_at), needs_attention: false, attempts: Bytes::new() }
 }
 
 /// A start that sleeps for an hour.
-pub(super) fn new(key: &WorkflowKey) -> NewExecution {
+pub(in crate::store) fn new(key: &WorkflowKey) -> NewExecution {
     NewExecution {
         key: key.clone(),
         shard: key.shard(SHARDS),
@@ -70,7 +70,7 @@ pub(super) fn new(key: &WorkflowKey) -> NewExecution {
 }
 
 /// A transition that changes nothing yet.
-pub(super) fn advance(key: &WorkflowKey) -> Advance {
+pub(in crate::store) fn advance(key: &WorkflowKey) -> Advance {
     Advance {
         key: key.clone(),
         shard: key.shard(SHARDS),
@@ -85,7 +85,7 @@ pub(super) fn advance(key: &WorkflowKey) -> Advance {
     }
 }
 
-pub(super) fn signal(key: &WorkflowKey, signal_id: &str, received_at: Timestamp) -> InboxRow {
+pub(in crate::store) fn signal(key: &WorkflowKey, signal_id: &str, received_at: Timestamp) -> InboxRow {
     InboxRow {
         key: key.clone(),
         shard: key.shard(SHARDS),
@@ -97,47 +97,47 @@ pub(super) fn signal(key: &WorkflowKey, signal_id: &str, received_at: Timestamp)
     }
 }
 
-pub(super) fn deposit(row: &InboxRow) -> Write {
+pub(in crate::store) fn deposit(row: &InboxRow) -> Write {
     Write::Deposit(Deposit { row: row.clone() })
 }
 
 /// A store and the right to write to it.
-pub(super) struct Node {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) fence: Fence,
+pub(in crate::store) struct Node {
+    pub(in crate::store) store: Arc<dyn Store>,
+    pub(in crate::store) fence: Fence,
 }
 
 impl Node {
-    pub(super) async fn on(store: Arc<dyn Store>) -> Self {
+    pub(in crate::store) async fn on(store: Arc<dyn Store>) -> Self {
         let fence = store.join("node-1", 0).await.unwrap();
         Self { store, fence }
     }
 
-    pub(super) async fn commit(&self, writes: &[Write]) -> Vec<Outcome> {
+    pub(in crate::store) async fn commit(&self, writes: &[Write]) -> Vec<Outcome> {
         self.try_commit(writes).await.unwrap()
     }
 
-    pub(super) async fn try_commit(&self, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+    pub(in crate::store) async fn try_commit(&self, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
         self.store.commit(&self.fence, writes).await
     }
 
-    pub(super) async fn write(&self, write: Write) -> Outcome {
+    pub(in crate::store) async fn write(&self, write: Write) -> Outcome {
         self.commit(&[write]).await.remove(0)
     }
 
-    pub(super) async fn start(&self, new: NewExecution) {
+    pub(in crate::store) async fn start(&self, new: NewExecution) {
         assert_eq!(self.write(Write::Start(new)).await, Outcome::Started { inbox: false });
     }
 
-    pub(super) async fn deposit(&self, row: &InboxRow) {
+    pub(in crate::store) async fn deposit(&self, row: &InboxRow) {
         assert_eq!(self.write(deposit(row)).await, Outcome::Deposited);
     }
 
-    pub(super) async fn find(&self, key: &WorkflowKey) -> Option<Execution> {
+    pub(in crate::store) async fn find(&self, key: &WorkflowKey) -> Option<Execution> {
         self.store.find(key).await.unwrap()
     }
 
-    pub(super) async fn load(&self, key: &WorkflowKey) -> Loaded {
+    pub(in crate::store) async fn load(&self, key: &WorkflowKey) -> Loaded {
         self.store.load(std::slice::from_ref(key)).await.unwrap().remove(0).unwrap()
     }
 }

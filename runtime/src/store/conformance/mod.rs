@@ -3,7 +3,7 @@
 //! A specification gets an empty store of [`SHARDS`] shards and knows nothing else of it. [`random`] compares a store
 //! with the model under random operations.
 
-mod fixtures;
+pub(in crate::store) mod fixtures;
 mod inbox;
 mod lanes;
 mod listing;

@@ -11,7 +11,7 @@ fn token(name: &str, byte: u8) -> Token {
         scopes: "start,signal".into(),
         types: "order-timeout".into(),
         created_at: at(0),
-        expires_at: (byte % 2 == 0).then(|| at(100)),
+        expires_at: byte.is_multiple_of(2).then(|| at(100)),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct State {
     epoch: i64,
     lanes: BTreeMap<(String, u16), i64>,
@@ -23,6 +23,7 @@ pub(super) struct State {
     pub(super) tokens: BTreeMap<String, Token>,
 }
 
+#[derive(Clone)]
 struct Stored {
     row: InboxRow,
     held: bool,
@@ -50,14 +51,18 @@ impl State {
         if !self.holds(fence) {
             return Err(CommitError::FenceLost { expected: fence.epoch });
         }
-        // Judged before anything changes, so that there is nothing to take back.
-        if let Some(reason) = writes.iter().find_map(unstorable) {
-            return Err(CommitError::Rejected(reason));
-        }
-        Ok(writes.iter().map(|write| self.apply(write)).collect())
+        // Such a write is taken amiss only where it would be applied; then all that came before it is taken back.
+        let before = writes.iter().any(|write| unstorable(write).is_some()).then(|| self.clone());
+        let outcomes: Result<Vec<Outcome>, String> = writes.iter().map(|write| self.apply(write)).collect();
+        outcomes.map_err(|reason| {
+            if let Some(before) = before {
+                *self = before;
+            }
+            CommitError::Rejected(reason)
+        })
     }
 
-    fn apply(&mut self, write: &Write) -> Outcome {
+    fn apply(&mut self, write: &Write) -> Result<Outcome, String> {
         match write {
             Write::Start(new) => self.start(new),
             Write::Advance(advance) => self.advance(advance),
@@ -65,13 +70,14 @@ impl State {
         }
     }
 
-    fn start(&mut self, new: &NewExecution) -> Outcome {
+    fn start(&mut self, new: &NewExecution) -> Result<Outcome, String> {
         for taken_up in &new.consume {
             self.inbox.remove(taken_up);
         }
         if let Some(execution) = self.executions.get(&new.key) {
-            return Outcome::Exists(Box::new(execution.clone()));
+            return Ok(Outcome::Exists(Box::new(execution.clone())));
         }
+        refuse(unstorable_new(new))?;
         let execution = Execution {
             key: new.key.clone(),
             shard: new.shard,
@@ -89,21 +95,22 @@ impl State {
         if !new.attributes.is_empty() {
             self.attributes.insert(new.key.clone(), new.attributes.iter().cloned().collect());
         }
-        Outcome::Started { inbox: self.unread_rows(&new.key).next().is_some() }
+        Ok(Outcome::Started { inbox: self.unread_rows(&new.key).next().is_some() })
     }
 
-    fn advance(&mut self, advance: &Advance) -> Outcome {
-        let Some(execution) = self.executions.get(&advance.key) else { return Outcome::Stale };
+    fn advance(&mut self, advance: &Advance) -> Result<Outcome, String> {
+        let Some(execution) = self.executions.get(&advance.key) else { return Ok(Outcome::Stale) };
         let moved_on = advance.row.is_some() && execution.rev != advance.rev;
         let taken =
             advance.record.as_ref().is_some_and(|record| self.records.contains_key(&(advance.run_id, record.first_event)));
         if execution.run_id != advance.run_id || moved_on || taken {
-            return Outcome::Stale;
+            return Ok(Outcome::Stale);
         }
         let known = |row: &InboxRow| advance.consume.contains(&row.signal_id) || advance.hold.contains(&row.signal_id);
         if advance.guard_inbox && self.unread_rows(&advance.key).any(|row| !known(row)) {
-            return Outcome::UnreadInbox;
+            return Ok(Outcome::UnreadInbox);
         }
+        refuse(unstorable_advance(advance))?;
         if let Some(record) = &advance.record {
             self.records.insert((advance.run_id, record.first_event), record.bytes.clone());
         }
@@ -124,24 +131,25 @@ impl State {
             }
         }
         for new in &advance.spawn {
-            self.start(new);
+            self.start(new)?;
         }
-        Outcome::Advanced
+        Ok(Outcome::Advanced)
     }
 
-    fn deposit(&mut self, deposit: &Deposit) -> Outcome {
+    fn deposit(&mut self, deposit: &Deposit) -> Result<Outcome, String> {
         let row = &deposit.row;
         let place = (row.key.clone(), row.signal_id.clone());
         match self.inbox.get(&place) {
-            Some(stored) if stored.row.identity == row.identity => return Outcome::Duplicate,
-            Some(_) => return Outcome::Conflict,
+            Some(stored) if stored.row.identity == row.identity => return Ok(Outcome::Duplicate),
+            Some(_) => return Ok(Outcome::Conflict),
             None => {}
         }
         if self.inbox.len() >= INBOX_ROWS_MAX || self.inbox_of(&row.key).count() >= INBOX_ROWS_PER_KEY_MAX {
-            return Outcome::InboxFull;
+            return Ok(Outcome::InboxFull);
         }
+        refuse(unstorable_deposit(deposit))?;
         self.inbox.insert(place, Stored { row: row.clone(), held: false });
-        Outcome::Deposited
+        Ok(Outcome::Deposited)
     }
 
     fn inbox_of<'a>(&'a self, key: &'a WorkflowKey) -> impl Iterator<Item = &'a Stored> {
@@ -216,21 +224,27 @@ impl State {
     }
 }
 
-/// What the databases' constraints refuse, whatever is stored already.
+fn refuse(reason: Option<String>) -> Result<(), String> {
+    reason.map_or(Ok(()), Err)
+}
+
+/// Why the databases' constraints may refuse a write.
 fn unstorable(write: &Write) -> Option<String> {
     match write {
         Write::Start(new) => unstorable_new(new),
-        Write::Advance(advance) => advance
-            .record
-            .as_ref()
-            .and_then(unstorable_record)
-            .or_else(|| advance.row.as_ref().and_then(unstorable_row))
-            .or_else(|| advance.spawn.iter().find_map(unstorable_new)),
-        Write::Deposit(Deposit { row }) => {
-            let empty = row.key.id().is_empty() || row.signal_id.is_empty() || row.name.is_empty();
-            empty.then(|| "a signal without an id or a name".to_owned())
-        }
+        Write::Advance(advance) => unstorable_advance(advance).or_else(|| advance.spawn.iter().find_map(unstorable_new)),
+        Write::Deposit(deposit) => unstorable_deposit(deposit),
     }
+}
+
+fn unstorable_advance(advance: &Advance) -> Option<String> {
+    let record = advance.record.as_ref().and_then(unstorable_record);
+    record.or_else(|| advance.row.as_ref().and_then(unstorable_row))
+}
+
+fn unstorable_deposit(Deposit { row }: &Deposit) -> Option<String> {
+    let empty = row.key.id().is_empty() || row.signal_id.is_empty() || row.name.is_empty();
+    empty.then(|| "a signal without an id or a name".to_owned())
 }
 
 fn unstorable_new(new: &NewExecution) -> Option<String> {

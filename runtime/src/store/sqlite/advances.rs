@@ -8,7 +8,6 @@ use crate::store::{Advance, Outcome};
 /// A transition that was not refused.
 struct Accepted<'a> {
     code: i64,
-    number: i64,
     advance: &'a Advance,
 }
 
@@ -25,21 +24,18 @@ pub(super) async fn apply(
     for (_, advance) in advances {
         coded.push((batch.type_code(advance.key.workflow_type()).await?, *advance));
     }
-    let standings = executions::standings(batch.connection, &coded).await?;
+    let stale = executions::unexpected(batch.connection, &coded).await?;
     let guarded = guard(batch, &coded).await?;
 
     let mut accepted = Vec::with_capacity(advances.len());
-    for (place, (index, advance)) in advances.iter().enumerate() {
-        outcomes[*index] = Some(match &standings[place] {
-            Some(standing) if standing.as_expected => {
-                if guarded[place] {
-                    Outcome::UnreadInbox
-                } else {
-                    accepted.push(Accepted { code: coded[place].0, number: standing.number, advance });
-                    Outcome::Advanced
-                }
-            }
-            _ => Outcome::Stale,
+    for (place, ((index, advance), (code, _))) in advances.iter().zip(&coded).enumerate() {
+        outcomes[*index] = Some(if stale.contains(&place) {
+            Outcome::Stale
+        } else if guarded[place] {
+            Outcome::UnreadInbox
+        } else {
+            accepted.push(Accepted { code: *code, advance });
+            Outcome::Advanced
         });
     }
     write(batch, &accepted).await
@@ -68,7 +64,7 @@ async fn write(batch: &mut Batch<'_>, accepted: &[Accepted<'_>]) -> Result<(), F
 
     let changes = accepted
         .iter()
-        .filter_map(|accepted| Some((accepted.number, accepted.advance.rev, accepted.advance.row.as_ref()?)))
+        .filter_map(|Accepted { code, advance }| Some(((*code, advance.key.id()), advance.rev, advance.row.as_ref()?)))
         .collect();
     executions::update(batch.connection, changes).await?;
 

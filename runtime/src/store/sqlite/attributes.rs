@@ -25,25 +25,31 @@ pub(super) async fn insert(connection: &mut SqliteConnection, attributes: &[NewA
     Ok(())
 }
 
+pub(super) const OF_ONE: &str = "SELECT a.name, a.value
+         FROM types AS t CROSS JOIN attributes AS a ON a.type = t.code
+         WHERE t.name = ?1 AND a.id = ?2
+         ORDER BY a.name";
+
 /// The attributes of one execution, by name.
 pub(super) async fn of_one(
     connection: &mut SqliteConnection,
     key: &WorkflowKey,
 ) -> Result<Vec<(String, AttributeValue)>, sqlx::Error> {
-    sqlx::query(
-        "SELECT a.name, a.value
-         FROM types AS t CROSS JOIN attributes AS a ON a.type = t.code
-         WHERE t.name = ?1 AND a.id = ?2
-         ORDER BY a.name",
-    )
-    .bind(key.workflow_type())
-    .bind(key.id())
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(|row| Ok((row.try_get(0)?, value_of(row.try_get(1)?)?)))
-    .collect()
+    sqlx::query(OF_ONE)
+        .bind(key.workflow_type())
+        .bind(key.id())
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(|row| Ok((row.try_get(0)?, value_of(row.try_get(1)?)?)))
+        .collect()
 }
+
+pub(super) const OF_MANY: &str = "SELECT w.key, a.name, a.value
+         FROM json_each(?1) AS w
+         CROSS JOIN types AS t ON t.name = w.value ->> 0
+         CROSS JOIN attributes AS a ON a.type = t.code AND a.id = w.value ->> 1
+         ORDER BY w.key, a.name";
 
 /// The attributes of the executions named in `keys` (a JSON array of pairs of type and id), each with the place of its
 /// execution in `keys`.
@@ -51,19 +57,13 @@ pub(super) async fn of_many(
     connection: &mut SqliteConnection,
     keys: &str,
 ) -> Result<Vec<(usize, (String, AttributeValue))>, sqlx::Error> {
-    sqlx::query(
-        "SELECT w.key, a.name, a.value
-         FROM json_each(?1) AS w
-         CROSS JOIN types AS t ON t.name = w.value ->> 0
-         CROSS JOIN attributes AS a ON a.type = t.code AND a.id = w.value ->> 1
-         ORDER BY w.key, a.name",
-    )
-    .bind(keys)
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(|row| Ok((place(row.try_get(0)?), (row.try_get(1)?, value_of(row.try_get(2)?)?))))
-    .collect()
+    sqlx::query(OF_MANY)
+        .bind(keys)
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(|row| Ok((place(row.try_get(0)?), (row.try_get(1)?, value_of(row.try_get(2)?)?))))
+        .collect()
 }
 
 fn value_of(stored: &str) -> Result<AttributeValue, sqlx::Error> {

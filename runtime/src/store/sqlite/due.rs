@@ -8,6 +8,15 @@ use crate::id::WorkflowKey;
 use crate::store::Due;
 use crate::time::Timestamp;
 
+pub(super) const DUE: &str = "SELECT t.name, e.id, e.wake_at
+         FROM json_each(?1) AS s
+         CROSS JOIN executions AS e ON e.number IN (
+             SELECT d.number FROM executions AS d INDEXED BY executions_due
+             WHERE d.shard = s.value AND d.wake_at <= ?2
+             ORDER BY d.wake_at LIMIT ?3)
+         CROSS JOIN types AS t ON t.code = e.type
+         ORDER BY s.value, e.wake_at, t.name, e.id";
+
 /// Open executions of `shards` (a JSON array) with `wake_at <= until`, the earliest of each shard, by shard and time.
 pub(super) async fn due(
     connection: &mut SqliteConnection,
@@ -15,25 +24,25 @@ pub(super) async fn due(
     until: Timestamp,
     limit_per_shard: usize,
 ) -> Result<Vec<Due>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, e.id, e.wake_at
+    sqlx::query(DUE)
+        .bind(shards)
+        .bind(until.as_micros())
+        .bind(limit_of(limit_per_shard))
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(due_of)
+        .collect()
+}
+
+pub(super) const UPCOMING: &str = "SELECT t.name, e.id, e.wake_at
          FROM json_each(?1) AS s
          CROSS JOIN executions AS e ON e.number IN (
              SELECT d.number FROM executions AS d INDEXED BY executions_due
-             WHERE d.shard = s.value AND d.wake_at <= ?2
-             ORDER BY d.wake_at LIMIT ?3)
+             WHERE d.shard = s.value AND d.wake_at > ?2 AND d.wake_at <= ?3
+             ORDER BY d.wake_at LIMIT ?4)
          CROSS JOIN types AS t ON t.code = e.type
-         ORDER BY s.value, e.wake_at, t.name, e.id",
-    )
-    .bind(shards)
-    .bind(until.as_micros())
-    .bind(limit_of(limit_per_shard))
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(due_of)
-    .collect()
-}
+         ORDER BY s.value, e.wake_at, t.name, e.id";
 
 /// Open executions of `shards` (a JSON array) with `after < wake_at <= until`, the earliest of each shard, by shard and
 /// time.
@@ -44,25 +53,16 @@ pub(super) async fn upcoming(
     until: Timestamp,
     limit_per_shard: usize,
 ) -> Result<Vec<Due>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, e.id, e.wake_at
-         FROM json_each(?1) AS s
-         CROSS JOIN executions AS e ON e.number IN (
-             SELECT d.number FROM executions AS d INDEXED BY executions_due
-             WHERE d.shard = s.value AND d.wake_at > ?2 AND d.wake_at <= ?3
-             ORDER BY d.wake_at LIMIT ?4)
-         CROSS JOIN types AS t ON t.code = e.type
-         ORDER BY s.value, e.wake_at, t.name, e.id",
-    )
-    .bind(shards)
-    .bind(after.as_micros())
-    .bind(until.as_micros())
-    .bind(limit_of(limit_per_shard))
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(due_of)
-    .collect()
+    sqlx::query(UPCOMING)
+        .bind(shards)
+        .bind(after.as_micros())
+        .bind(until.as_micros())
+        .bind(limit_of(limit_per_shard))
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(due_of)
+        .collect()
 }
 
 fn due_of(row: &SqliteRow) -> Result<Due, sqlx::Error> {

@@ -1,5 +1,7 @@
 //! The rows of executions.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -45,7 +47,7 @@ pub(super) async fn insert(connection: &mut SqliteConnection, rows: &[(i64, &New
     Ok(())
 }
 
-static EXISTING: Sized = sized!(
+pub(super) static EXISTING: Sized = sized!(
     "WITH w (type, id) AS (VALUES ",
     "(?, ?)",
     ")
@@ -72,33 +74,25 @@ pub(super) async fn existing(connection: &mut SqliteConnection, keys: &[CodedKey
     Ok(found)
 }
 
-/// What the database shows of an execution that a transition is about.
-pub(super) struct Standing {
-    /// The row's number.
-    pub(super) number: i64,
-    /// Whether the row's run, its `rev` and the free position are those that the transition expects.
-    pub(super) as_expected: bool,
-}
-
-static STANDINGS: Sized = sized!(
-    "WITH w (place, type, id, run_id, first_event) AS (VALUES ",
-    "(?, ?, ?, ?, ?)",
+pub(super) static UNEXPECTED: Sized = sized!(
+    "WITH w (place, type, id, run_id, rev, first_event) AS (VALUES ",
+    "(?, ?, ?, ?, ?, ?)",
     ")
-     SELECT w.place, e.number, e.run_id, e.rev,
-            EXISTS (SELECT 1 FROM history AS h WHERE h.run_id = w.run_id AND h.first_event = w.first_event)
+     SELECT w.place
      FROM w
-     CROSS JOIN executions AS e ON e.type = w.type AND e.id = w.id
+     WHERE NOT EXISTS (
+               SELECT 1 FROM executions AS e
+               WHERE e.type = w.type AND e.id = w.id AND e.run_id = w.run_id AND (w.rev IS NULL OR e.rev = w.rev))
+        OR EXISTS (SELECT 1 FROM history AS h WHERE h.run_id = w.run_id AND h.first_event = w.first_event)
      ORDER BY w.place"
 );
 
-/// Where the executions of these transitions stand, in the order of `advances`; `None` for one that does not exist.
-pub(super) async fn standings(
-    connection: &mut SqliteConnection,
-    advances: &[(i64, &Advance)],
-) -> Result<Vec<Option<Standing>>, Fault> {
-    let mut standings: Vec<Option<Standing>> = advances.iter().map(|_| None).collect();
+/// The places of those transitions whose execution is not as they expect it: not there, of another run, at another `rev`
+/// where it matters, or with their position taken.
+pub(super) async fn unexpected(connection: &mut SqliteConnection, advances: &[(i64, &Advance)]) -> Result<HashSet<usize>, Fault> {
+    let mut unexpected = HashSet::new();
     let asked: Vec<(usize, &(i64, &Advance))> = advances.iter().enumerate().collect();
-    for (sql, piece) in STANDINGS.pieces(&asked) {
+    for (sql, piece) in UNEXPECTED.pieces(&asked) {
         let mut query = sqlx::query(sql);
         for (index, (code, advance)) in piece {
             query = query
@@ -106,42 +100,40 @@ pub(super) async fn standings(
                 .bind(*code)
                 .bind(advance.key.id())
                 .bind(advance.run_id.as_bytes().to_vec())
+                .bind(advance.row.as_ref().map(|_| stored_rev(advance.rev)).transpose()?)
                 .bind(advance.record.as_ref().map(event_number).transpose()?);
         }
         for row in query.fetch_all(&mut *connection).await? {
-            let index = place(row.try_get(0)?);
-            let advance = advances[index].1;
-            let (run_id, rev, taken): (&[u8], i64, bool) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
-            let rev_fits = advance.row.is_none() || u64::try_from(rev) == Ok(advance.rev);
-            standings[index] = Some(Standing {
-                number: row.try_get(1)?,
-                as_expected: run_id == advance.run_id.as_bytes() && rev_fits && !taken,
-            });
+            unexpected.insert(place(row.try_get(0)?));
         }
     }
-    Ok(standings)
+    Ok(unexpected)
 }
 
-static UPDATE: Sized = sized!(
-    "WITH w (number, rev, status, wake_at, closed_at, needs_attention, attempts) AS (VALUES ",
-    "(?, ?, ?, ?, ?, ?, ?)",
+pub(super) static UPDATE: Sized = sized!(
+    "WITH w (type, id, rev, status, wake_at, closed_at, needs_attention, attempts) AS (VALUES ",
+    "(?, ?, ?, ?, ?, ?, ?, ?)",
     ")
      UPDATE executions
      SET rev = executions.rev + 1, status = w.status, wake_at = w.wake_at, closed_at = w.closed_at,
          needs_attention = w.needs_attention, attempts = w.attempts
      FROM w
-     WHERE executions.number = w.number AND executions.rev = w.rev"
+     WHERE executions.type = w.type AND executions.id = w.id AND executions.rev = w.rev"
 );
 
-/// Rewrites rows that stand as expected: number, `rev` as it is, new values.
-pub(super) async fn update(connection: &mut SqliteConnection, mut changes: Vec<(i64, u64, &RowChange)>) -> Result<(), Fault> {
-    changes.sort_unstable_by_key(|(number, ..)| *number);
+/// Rewrites rows that stand as expected: key, `rev` as it is, new values.
+pub(super) async fn update(
+    connection: &mut SqliteConnection,
+    mut changes: Vec<(CodedKey<'_>, u64, &RowChange)>,
+) -> Result<(), Fault> {
+    changes.sort_unstable_by_key(|(key, ..)| *key);
     for (sql, piece) in UPDATE.pieces(&changes) {
         let mut query = sqlx::query(sql);
-        for (number, rev, row) in piece {
+        for ((code, id), rev, row) in piece {
             query = query
-                .bind(*number)
-                .bind(i64::try_from(*rev).map_err(|_| Fault::Unstorable(format!("rev {rev}")))?)
+                .bind(*code)
+                .bind(*id)
+                .bind(stored_rev(*rev)?)
                 .bind(row.status.code())
                 .bind(row.wake_at.map(Timestamp::as_micros))
                 .bind(row.closed_at.map(Timestamp::as_micros))
@@ -156,38 +148,39 @@ pub(super) async fn update(connection: &mut SqliteConnection, mut changes: Vec<(
     Ok(())
 }
 
-/// The row of one execution.
-pub(super) async fn find(connection: &mut SqliteConnection, key: &WorkflowKey) -> Result<Option<Execution>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
+pub(super) const FIND: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
                 e.needs_attention, e.attempts
          FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
-         WHERE t.name = ?1 AND e.id = ?2",
-    )
-    .bind(key.workflow_type())
-    .bind(key.id())
-    .fetch_optional(connection)
-    .await?
-    .map(|row| execution_of(&row))
-    .transpose()
+         WHERE t.name = ?1 AND e.id = ?2";
+
+/// The row of one execution.
+pub(super) async fn find(connection: &mut SqliteConnection, key: &WorkflowKey) -> Result<Option<Execution>, sqlx::Error> {
+    sqlx::query(FIND)
+        .bind(key.workflow_type())
+        .bind(key.id())
+        .fetch_optional(connection)
+        .await?
+        .map(|row| execution_of(&row))
+        .transpose()
 }
 
-/// The executions named in `keys` (a JSON array of pairs of type and id), each with its place in `keys`.
-pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<(usize, Execution)>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
+pub(super) const FIND_MANY: &str =
+    "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
                 e.needs_attention, e.attempts, w.key
          FROM json_each(?1) AS w
          CROSS JOIN types AS t ON t.name = w.value ->> 0
          CROSS JOIN executions AS e ON e.type = t.code AND e.id = w.value ->> 1
-         ORDER BY w.key",
-    )
-    .bind(keys)
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(|row| Ok((place(row.try_get(11)?), execution_of(row)?)))
-    .collect()
+         ORDER BY w.key";
+
+/// The executions named in `keys` (a JSON array of pairs of type and id), each with its place in `keys`.
+pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<(usize, Execution)>, sqlx::Error> {
+    sqlx::query(FIND_MANY)
+        .bind(keys)
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(|row| Ok((place(row.try_get(11)?), execution_of(row)?)))
+        .collect()
 }
 
 /// The keys as the statements over many executions take them.
@@ -218,6 +211,10 @@ pub(super) fn execution_of(row: &SqliteRow) -> Result<Execution, sqlx::Error> {
         needs_attention: row.try_get::<i64, _>(9)? != 0,
         attempts: attempts.map(Bytes::from).unwrap_or_default(),
     })
+}
+
+fn stored_rev(rev: u64) -> Result<i64, Fault> {
+    i64::try_from(rev).map_err(|_| Fault::Unstorable(format!("rev {rev}")))
 }
 
 /// Most rows have no attempts, and NULL costs no byte.

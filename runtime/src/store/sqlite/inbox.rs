@@ -19,7 +19,7 @@ pub(super) async fn count(connection: &mut SqliteConnection) -> Result<u64, sqlx
     Ok(rows.unsigned_abs())
 }
 
-static UNREAD: Sized = sized!(
+pub(super) static UNREAD: Sized = sized!(
     "WITH w (place, type, id) AS (VALUES ",
     "(?, ?, ?)",
     ")
@@ -45,7 +45,7 @@ pub(super) async fn unread(connection: &mut SqliteConnection, keys: &[CodedKey<'
     Ok(unread)
 }
 
-static KNOWN: Sized = sized!(
+pub(super) static KNOWN: Sized = sized!(
     "WITH w (place, type, id, signal_id) AS (VALUES ",
     "(?, ?, ?, ?)",
     ")
@@ -108,7 +108,7 @@ pub(super) async fn insert(connection: &mut SqliteConnection, rows: &[(i64, &Inb
     Ok(())
 }
 
-static DELETE: Sized = sized!(
+pub(super) static DELETE: Sized = sized!(
     "WITH w (type, id, signal_id) AS (VALUES ",
     "(?, ?, ?)",
     ")
@@ -128,7 +128,7 @@ pub(super) async fn delete(connection: &mut SqliteConnection, keys: &[RowKey<'_>
     Ok(removed)
 }
 
-static HOLD: Sized = sized!(
+pub(super) static HOLD: Sized = sized!(
     "WITH w (type, id, signal_id) AS (VALUES ",
     "(?, ?, ?)",
     ")
@@ -147,24 +147,33 @@ pub(super) async fn hold(connection: &mut SqliteConnection, keys: &[RowKey<'_>])
     Ok(())
 }
 
-/// The rows that are not held of the executions named in `keys` (a JSON array of pairs of type and id), oldest first, each
-/// with the place of its execution in `keys`.
-pub(super) async fn read(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<(usize, InboxRow)>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at, w.key
+pub(super) const READ: &str = "SELECT t.name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at, w.key
          FROM json_each(?1) AS w
          CROSS JOIN types AS t ON t.name = w.value ->> 0
          CROSS JOIN inbox AS x ON x.type = t.code AND x.id = w.value ->> 1
          WHERE x.held = 0
-         ORDER BY w.key, x.received_at, x.signal_id",
-    )
-    .bind(keys)
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(|row| Ok((place(row.try_get(8)?), inbox_row_of(row)?)))
-    .collect()
+         ORDER BY w.key, x.received_at, x.signal_id";
+
+/// The rows that are not held of the executions named in `keys` (a JSON array of pairs of type and id), oldest first, each
+/// with the place of its execution in `keys`.
+pub(super) async fn read(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<(usize, InboxRow)>, sqlx::Error> {
+    sqlx::query(READ)
+        .bind(keys)
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(|row| Ok((place(row.try_get(8)?), inbox_row_of(row)?)))
+        .collect()
 }
+
+pub(super) const UNREAD_KEYS: &str = "SELECT DISTINCT s.value, t.name, x.id
+         FROM json_each(?1) AS s
+         CROSS JOIN inbox AS x ON x.shard = s.value
+         CROSS JOIN executions AS e ON e.type = x.type AND e.id = x.id
+         CROSS JOIN types AS t ON t.code = x.type
+         WHERE x.held = 0
+         ORDER BY s.value, t.name, x.id
+         LIMIT ?2";
 
 /// Existing executions of these shards (a JSON array) with rows that are not held, by shard and key.
 pub(super) async fn unread_keys(
@@ -172,24 +181,24 @@ pub(super) async fn unread_keys(
     shards: &str,
     limit: usize,
 ) -> Result<Vec<WorkflowKey>, sqlx::Error> {
-    sqlx::query(
-        "SELECT DISTINCT s.value, t.name, x.id
-         FROM json_each(?1) AS s
-         CROSS JOIN inbox AS x ON x.shard = s.value
-         CROSS JOIN executions AS e ON e.type = x.type AND e.id = x.id
-         CROSS JOIN types AS t ON t.code = x.type
-         WHERE x.held = 0
-         ORDER BY s.value, t.name, x.id
-         LIMIT ?2",
-    )
-    .bind(shards)
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(|row| Ok(WorkflowKey::new(row.try_get::<&str, _>(1)?, row.try_get::<&str, _>(2)?)))
-    .collect()
+    sqlx::query(UNREAD_KEYS)
+        .bind(shards)
+        .bind(limit_of(limit))
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(|row| Ok(WorkflowKey::new(row.try_get::<&str, _>(1)?, row.try_get::<&str, _>(2)?)))
+        .collect()
 }
+
+pub(super) const UNCLAIMED: &str = "SELECT t.name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at
+         FROM inbox AS x INDEXED BY inbox_age
+         CROSS JOIN types AS t ON t.code = x.type
+         WHERE x.received_at < ?2
+           AND x.shard IN (SELECT s.value FROM json_each(?1) AS s)
+           AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.type = x.type AND e.id = x.id)
+         ORDER BY x.received_at, t.name, x.id, x.signal_id
+         LIMIT ?3";
 
 /// Rows of these shards (a JSON array), received before `before`, without an execution, oldest first.
 pub(super) async fn unclaimed(
@@ -198,24 +207,15 @@ pub(super) async fn unclaimed(
     before: Timestamp,
     limit: usize,
 ) -> Result<Vec<InboxRow>, sqlx::Error> {
-    sqlx::query(
-        "SELECT t.name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at
-         FROM inbox AS x INDEXED BY inbox_age
-         CROSS JOIN types AS t ON t.code = x.type
-         WHERE x.received_at < ?2
-           AND x.shard IN (SELECT s.value FROM json_each(?1) AS s)
-           AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.type = x.type AND e.id = x.id)
-         ORDER BY x.received_at, t.name, x.id, x.signal_id
-         LIMIT ?3",
-    )
-    .bind(shards)
-    .bind(before.as_micros())
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?
-    .iter()
-    .map(inbox_row_of)
-    .collect()
+    sqlx::query(UNCLAIMED)
+        .bind(shards)
+        .bind(before.as_micros())
+        .bind(limit_of(limit))
+        .fetch_all(connection)
+        .await?
+        .iter()
+        .map(inbox_row_of)
+        .collect()
 }
 
 fn inbox_row_of(row: &SqliteRow) -> Result<InboxRow, sqlx::Error> {

@@ -1,15 +1,16 @@
 //! Listing executions, a page at a time, each kind of listing along the index that serves it.
 
+pub(super) mod rows;
+
 use std::collections::BTreeMap;
 
 use sqlx::sqlite::SqliteConnection;
 
-use super::executions::{self, execution_of};
+use super::executions;
 use super::values::limit_of;
 use super::{attributes, types};
 use crate::id::WorkflowKey;
 use crate::store::{AttributeValue, Execution, Filter, Listed, Page, Position, Status};
-use crate::time::Timestamp;
 
 /// The conditions that every listing checks row by row.
 struct Conditions {
@@ -37,7 +38,7 @@ pub(super) async fn page(
     let mut found = match filter.due_before {
         Some(before) => {
             let visible = visible_types(filter);
-            due_before(connection, all_shards, before, after, visible.as_deref(), &conditions, wanted).await?
+            rows::due_before(connection, all_shards, before, after, visible.as_deref(), &conditions, wanted).await?
         }
         None => by_key(connection, filter, after, &conditions, wanted).await?,
     };
@@ -51,6 +52,12 @@ pub(super) async fn page(
     Ok(Page { rows: with_attributes(connection, found).await?, next })
 }
 
+pub(super) const DERIVED: &str = "SELECT t.name, e.id
+         FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
+         WHERE e.id >= ?1 AND e.id < ?2
+         ORDER BY t.name, e.id
+         LIMIT ?3";
+
 /// The executions whose id begins with `prefix` and a `~`, by type and id.
 pub(super) async fn derived(
     connection: &mut SqliteConnection,
@@ -59,18 +66,12 @@ pub(super) async fn derived(
 ) -> Result<Vec<WorkflowKey>, sqlx::Error> {
     // Texts are compared byte by byte, and the byte after '~' is 0x7f: between the two bounds lie the ids with this
     // prefix and no others.
-    let keys: Vec<(String, String)> = sqlx::query_as(
-        "SELECT t.name, e.id
-         FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
-         WHERE e.id >= ?1 AND e.id < ?2
-         ORDER BY t.name, e.id
-         LIMIT ?3",
-    )
-    .bind(format!("{root_id}~"))
-    .bind(format!("{root_id}\u{7f}"))
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?;
+    let keys: Vec<(String, String)> = sqlx::query_as(DERIVED)
+        .bind(format!("{root_id}~"))
+        .bind(format!("{root_id}\u{7f}"))
+        .bind(limit_of(limit))
+        .fetch_all(connection)
+        .await?;
     Ok(keys.into_iter().map(|(workflow_type, id)| WorkflowKey::new(workflow_type, id)).collect())
 }
 
@@ -123,182 +124,17 @@ async fn of_type(
     if let Some((name, values)) = filter.attributes.first_key_value() {
         let mut merged = BTreeMap::new();
         for value in values {
-            for execution in with_attribute(connection, name, value, code, after_id, conditions, limit).await? {
+            for execution in rows::with_attribute(connection, name, value, code, after_id, conditions, limit).await? {
                 merged.insert(execution.key.id().to_owned(), execution);
             }
         }
         return Ok(merged.into_values().take(limit).collect());
     }
     match (filter.needs_attention, filter.status) {
-        (Some(true), _) => needing_attention(connection, code, after_id, conditions, limit).await,
-        (_, Some(Status::Blocked)) => blocked(connection, code, after_id, conditions, limit).await,
-        _ => any(connection, code, after_id, conditions, limit).await,
+        (Some(true), _) => rows::needing_attention(connection, code, after_id, conditions, limit).await,
+        (_, Some(Status::Blocked)) => rows::blocked(connection, code, after_id, conditions, limit).await,
+        _ => rows::any(connection, code, after_id, conditions, limit).await,
     }
-}
-
-async fn any(
-    connection: &mut SqliteConnection,
-    code: i64,
-    after_id: &str,
-    conditions: &Conditions,
-    limit: usize,
-) -> Result<Vec<Execution>, sqlx::Error> {
-    let rows = sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
-         FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
-         WHERE t.code = ?1 AND e.id > ?2
-           AND (?3 IS NULL OR e.status = ?3) AND (?4 IS NULL OR e.needs_attention = ?4)
-         ORDER BY e.id
-         LIMIT ?5",
-    )
-    .bind(code)
-    .bind(after_id)
-    .bind(conditions.status)
-    .bind(conditions.needs_attention)
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(execution_of).collect()
-}
-
-async fn needing_attention(
-    connection: &mut SqliteConnection,
-    code: i64,
-    after_id: &str,
-    conditions: &Conditions,
-    limit: usize,
-) -> Result<Vec<Execution>, sqlx::Error> {
-    let rows = sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
-         FROM types AS t CROSS JOIN executions AS e INDEXED BY executions_attention ON e.type = t.code
-         WHERE t.code = ?1 AND e.id > ?2 AND e.needs_attention = 1
-           AND (?3 IS NULL OR e.status = ?3)
-         ORDER BY e.id
-         LIMIT ?4",
-    )
-    .bind(code)
-    .bind(after_id)
-    .bind(conditions.status)
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(execution_of).collect()
-}
-
-async fn blocked(
-    connection: &mut SqliteConnection,
-    code: i64,
-    after_id: &str,
-    conditions: &Conditions,
-    limit: usize,
-) -> Result<Vec<Execution>, sqlx::Error> {
-    let rows = sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
-         FROM types AS t CROSS JOIN executions AS e INDEXED BY executions_attention ON e.type = t.code
-         WHERE t.code = ?1 AND e.id > ?2 AND e.status = 1
-           AND (?3 IS NULL OR e.needs_attention = ?3)
-         ORDER BY e.id
-         LIMIT ?4",
-    )
-    .bind(code)
-    .bind(after_id)
-    .bind(conditions.needs_attention)
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(execution_of).collect()
-}
-
-async fn with_attribute(
-    connection: &mut SqliteConnection,
-    name: &str,
-    value: &str,
-    code: i64,
-    after_id: &str,
-    conditions: &Conditions,
-    limit: usize,
-) -> Result<Vec<Execution>, sqlx::Error> {
-    let rows = sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
-         FROM types AS t
-         CROSS JOIN attributes AS a INDEXED BY attributes_search ON a.type = t.code
-         CROSS JOIN executions AS e ON e.type = a.type AND e.id = a.id
-         WHERE t.code = ?1 AND a.name = ?6 AND a.value = ?7 AND a.id > ?2
-           AND (?3 IS NULL OR e.status = ?3) AND (?4 IS NULL OR e.needs_attention = ?4)
-           AND NOT EXISTS (
-               SELECT 1 FROM json_each(?5) AS f
-               WHERE NOT EXISTS (
-                   SELECT 1 FROM attributes AS b
-                   WHERE b.type = e.type AND b.id = e.id AND b.name = f.key
-                     AND b.value IN (SELECT v.value FROM json_each(f.value) AS v)))
-         ORDER BY a.id
-         LIMIT ?8",
-    )
-    .bind(code)
-    .bind(after_id)
-    .bind(conditions.status)
-    .bind(conditions.needs_attention)
-    .bind(&conditions.attributes)
-    .bind(name)
-    .bind(value)
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(execution_of).collect()
-}
-
-/// Open executions by time: the first of each shard, then the first of those.
-async fn due_before(
-    connection: &mut SqliteConnection,
-    shards: &str,
-    before: Timestamp,
-    after: Option<&Position>,
-    visible_types: Option<&str>,
-    conditions: &Conditions,
-    limit: usize,
-) -> Result<Vec<Execution>, sqlx::Error> {
-    let after_wake_at = after.and_then(|position| position.wake_at).map_or(i64::MIN, Timestamp::as_micros);
-    let rows = sqlx::query(
-        "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
-         FROM json_each(?1) AS s
-         CROSS JOIN executions AS e ON e.number IN (
-             SELECT d.number
-             FROM executions AS d INDEXED BY executions_due
-             CROSS JOIN types AS u ON u.code = d.type
-             WHERE d.shard = s.value AND d.wake_at >= ?3 AND d.wake_at < ?2
-               AND (d.wake_at, u.name, d.id) > (?3, ?4, ?5)
-               AND (?6 IS NULL OR u.name IN (SELECT v.value FROM json_each(?6) AS v))
-               AND (?7 IS NULL OR d.status = ?7) AND (?8 IS NULL OR d.needs_attention = ?8)
-               AND NOT EXISTS (
-                   SELECT 1 FROM json_each(?9) AS f
-                   WHERE NOT EXISTS (
-                       SELECT 1 FROM attributes AS b
-                       WHERE b.type = d.type AND b.id = d.id AND b.name = f.key
-                         AND b.value IN (SELECT w.value FROM json_each(f.value) AS w)))
-             ORDER BY d.wake_at, u.name, d.id
-             LIMIT ?10)
-         CROSS JOIN types AS t ON t.code = e.type
-         ORDER BY e.wake_at, t.name, e.id
-         LIMIT ?10",
-    )
-    .bind(shards)
-    .bind(before.as_micros())
-    .bind(after_wake_at)
-    .bind(after.map_or("", |position| position.workflow_type.as_str()))
-    .bind(after.map_or("", |position| position.id.as_str()))
-    .bind(visible_types)
-    .bind(conditions.status)
-    .bind(conditions.needs_attention)
-    .bind(&conditions.attributes)
-    .bind(limit_of(limit))
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(execution_of).collect()
 }
 
 async fn with_attributes(connection: &mut SqliteConnection, found: Vec<Execution>) -> Result<Vec<Listed>, sqlx::Error> {

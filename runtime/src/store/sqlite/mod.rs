@@ -25,6 +25,8 @@ mod values;
 mod writer;
 
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod tests;
 
 use std::path::Path;

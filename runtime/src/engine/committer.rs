@@ -40,7 +40,7 @@ pub(crate) enum ReplyTo {
 #[derive(Clone, Debug)]
 pub(crate) enum CommitFailure {
     /// Nothing was applied; it may be tried again.
-    NotApplied(String),
+    NotApplied,
     /// It can never be stored; nothing of it was applied.
     Rejected(String),
     /// This node must stop: it is no longer the writer, or does not know what it wrote.
@@ -125,7 +125,7 @@ impl Committer {
                 }
                 Err(error @ (CommitError::DiskFull(_) | CommitError::Unavailable(_))) => {
                     tracing::error!(error = %error, writes = writes.len(), "commit not applied");
-                    self.answer_all(replies, &CommitFailure::NotApplied(error.to_string()));
+                    self.answer_all(replies, &CommitFailure::NotApplied);
                     self.clock.sleep(PAUSE_AFTER_FAILURE).await;
                 }
                 Err(error @ (CommitError::FenceLost { .. } | CommitError::Unknown(_))) => {

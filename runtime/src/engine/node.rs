@@ -91,7 +91,6 @@ pub struct Engine {
     store: Arc<dyn Store>,
     code: Arc<Registries>,
     environment: Environment,
-    config: EngineConfig,
     fence: Fence,
     incoming: mpsc::UnboundedSender<Incoming>,
     commits: Mutex<Option<mpsc::UnboundedSender<CommitRequest>>>,
@@ -175,7 +174,6 @@ impl Engine {
             store,
             code,
             environment,
-            config,
             fence,
             incoming,
             commits: Mutex::new(Some(commits)),
@@ -197,10 +195,6 @@ impl Engine {
 
     pub(crate) fn environment(&self) -> &Environment {
         &self.environment
-    }
-
-    pub(crate) fn config(&self) -> &EngineConfig {
-        &self.config
     }
 
     /// Executions whose history grew, from now on.

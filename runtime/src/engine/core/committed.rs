@@ -27,7 +27,7 @@ impl Core {
                 // The fence should have made this impossible: somebody else wrote this execution.
                 self.effects.push(Effect::Fatal(format!("{key}: the store answered {other:?} to the owner's transition")));
             }
-            Err(CommitFailure::NotApplied(_)) => {
+            Err(CommitFailure::NotApplied) => {
                 let (waited_for, kept): (Vec<_>, Vec<_>) =
                     committing.inputs.into_iter().partition(|input| input.reply().is_some());
                 for reply in waited_for.iter().filter_map(Input::reply) {

@@ -181,20 +181,22 @@ fn attribute() -> impl Strategy<Value = AttributeValue> {
     select(vec![
         AttributeValue::Text("1".into()),
         AttributeValue::Text("%".into()),
-        AttributeValue::Number(1.into()),
+        AttributeValue::Number(crate::payload::Payload::from_json("1").unwrap()),
         AttributeValue::Bool(true),
     ])
 }
 
 fn new() -> impl Strategy<Value = NewExecution> {
     let attributes = prop::collection::btree_map(select(vec!["sku".to_owned(), "region".to_owned()]), attribute(), 0..3);
-    (key(), row(), attributes, 0u8..3).prop_map(|(key, row, attributes, request)| NewExecution {
+    let consume = prop::collection::vec((key(), select(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])), 0..2);
+    (key(), row(), attributes, 0u8..3, consume).prop_map(|(key, row, attributes, request, consume)| NewExecution {
         shard: key.shard(SHARDS),
         run_id: run_of(&key),
         request_hash: [request; 16],
         record: Record { first_event: 1, bytes: Bytes::from(vec![request + 1]) },
         row,
         attributes: attributes.into_iter().collect(),
+        consume,
         key,
     })
 }

@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteConnection;
 use super::error::Fault;
 use super::{advances, deposits, inbox, lane, starts, types};
 use crate::id::WorkflowKey;
-use crate::store::{Fence, Outcome, Write};
+use crate::store::{Fence, NewExecution, Outcome, Write};
 
 /// What the writer remembers of the database from batch to batch. Whoever rolls back forgets it.
 #[derive(Default)]
@@ -95,11 +95,12 @@ fn rounds(writes: &[Write]) -> Vec<Range<usize>> {
 
 /// The executions that a write changes, and the one whose inbox it adds to.
 fn keys(write: &Write) -> (Vec<&WorkflowKey>, Option<&WorkflowKey>) {
+    fn of_new(new: &NewExecution) -> impl Iterator<Item = &WorkflowKey> {
+        std::iter::once(&new.key).chain(new.consume.iter().map(|(key, _)| key))
+    }
     match write {
-        Write::Start(new) => (vec![&new.key], None),
-        Write::Advance(advance) => {
-            (std::iter::once(&advance.key).chain(advance.spawn.iter().map(|new| &new.key)).collect(), None)
-        }
+        Write::Start(new) => (of_new(new).collect(), None),
+        Write::Advance(advance) => (std::iter::once(&advance.key).chain(advance.spawn.iter().flat_map(of_new)).collect(), None),
         Write::Deposit(deposit) => (Vec::new(), Some(&deposit.row.key)),
     }
 }

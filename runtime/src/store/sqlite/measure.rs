@@ -56,6 +56,7 @@ fn sleeper(n: u64) -> NewExecution {
             attempts: Bytes::new(),
         },
         attributes: Vec::new(),
+        consume: Vec::new(),
     }
 }
 

@@ -23,7 +23,6 @@ pub(super) async fn apply(
             None => created.push((*index, *new)),
         }
     }
-    take_up(batch, &new).await?;
     for ((index, _), waits) in created.iter().zip(signals_wait(batch, &created).await?) {
         outcomes[*index] = Some(Outcome::Started { inbox: waits });
     }
@@ -52,6 +51,8 @@ pub(super) async fn create(batch: &mut Batch<'_>, new: &[&NewExecution]) -> Resu
         .flat_map(|(code, new)| new.attributes.iter().map(|(name, value)| (*code, new.key.id(), name.as_str(), value)))
         .collect();
     attributes::insert(batch.connection, &attributes).await?;
+
+    take_up(batch, new).await?;
 
     Ok(new.iter().map(|new| existing.get(&new.key).cloned()).collect())
 }

@@ -4,6 +4,7 @@
 //! command line around them.
 
 pub mod activity;
+pub mod cli;
 pub mod client;
 pub mod engine;
 pub mod history;

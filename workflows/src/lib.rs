@@ -1,5 +1,17 @@
 //! The workflows of a shop whose orders are not always paid, and what surrounds them.
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by panicking"))]
 
 pub mod demo;
+mod late_payment;
+pub mod order_timeout;
 pub mod sandbox;
+
+use overdue_runtime::workflow::WorkflowRegistry;
+
+pub use late_payment::{LATE_PAYMENT, LatePayment, LatePaymentInput};
+pub use order_timeout::{ORDER_TIMEOUT, OrderTimeout, Settings};
+
+/// Adds the shop's workflows.
+pub fn register(workflows: &mut WorkflowRegistry, settings: Settings) {
+    workflows.register(OrderTimeout { settings });
+    workflows.register(LatePayment);
+}

@@ -32,6 +32,7 @@ pub(crate) struct Active {
     /// Absent while the execution is blocked, and once it is closed.
     pub(crate) machine: Option<Machine>,
     pub(crate) traceparent: Option<String>,
+    pub(crate) input: Option<Payload>,
     /// Activities whose call this process has begun, or has queued.
     pub(crate) running: BTreeSet<u64>,
     chain: Chain,
@@ -76,6 +77,7 @@ impl Active {
             notes: Notes::default(),
             machine: Some(machine),
             traceparent: start.traceparent.clone(),
+            input: Some(start.input.clone()),
             running: BTreeSet::new(),
             chain: Chain::beginning(start.run_id),
             pending: Vec::new(),
@@ -124,9 +126,9 @@ impl Active {
                 Err(found) => fault = Some(found),
             }
         }
-        let traceparent = match events.first().map(|event| &event.kind) {
-            Some(EventKind::WorkflowStarted { traceparent, .. }) => traceparent.clone(),
-            _ => None,
+        let (input, traceparent) = match events.first().map(|event| &event.kind) {
+            Some(EventKind::WorkflowStarted { input, traceparent, .. }) => (Some(input.clone()), traceparent.clone()),
+            _ => (None, None),
         };
         let active = Self {
             row,
@@ -134,6 +136,7 @@ impl Active {
             notes,
             machine,
             traceparent,
+            input,
             running: BTreeSet::new(),
             chain,
             pending: Vec::new(),

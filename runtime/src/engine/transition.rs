@@ -285,6 +285,7 @@ impl Active {
                 signal_id: &unread.signal_id,
                 payload: &unread.payload,
                 lateness: Lateness::AfterTheEnd,
+                input: self.input.as_ref(),
             };
             let (new, active) = late_execution(step, &self.row.key, self.row.shard, &view)?;
             if spawn.iter().all(|other| other.key != new.key) {

@@ -104,6 +104,8 @@ pub struct SignalView<'a> {
     pub payload: &'a Payload,
     /// Why it is late.
     pub lateness: Lateness,
+    /// The input of its execution, if that was ever started.
+    pub input: Option<&'a Payload>,
 }
 
 /// Why a signal is late.

@@ -48,13 +48,14 @@ impl Core {
             SignalCheck::Conflict => return self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
             SignalCheck::New => {}
         }
+        let (input, shard) = (active.input.clone(), active.row.shard);
         let view = SignalView {
             name: &signal.name,
             signal_id: &signal.signal_id,
             payload: &signal.payload,
             lateness: Lateness::AfterTheEnd,
+            input: input.as_ref(),
         };
-        let shard = active.row.shard;
         match self.late(key, shard, &view) {
             Some((new, active)) => self.start_late(new, active, Some(reply)),
             None => self.reply(reply, Answer::Refused(RefusedInput::Blocked)),
@@ -82,12 +83,19 @@ impl Core {
     fn route_inbox(&mut self, key: &WorkflowKey, rows: Vec<InboxRow>) {
         let Some(active) = self.at_work(key) else { return };
         let (shard, run_id, rev) = (active.row.shard, active.row.run_id, active.row.rev);
+        let input = active.input.clone();
         let seen: Vec<String> = active.folded.signals.iter().map(|signal| signal.signal_id.clone()).collect();
         let (mut consume, mut spawn, mut spawned) = (Vec::new(), Vec::<NewExecution>::new(), Vec::new());
         for row in rows {
             if !seen.contains(&row.signal_id) {
                 let lateness = Lateness::AfterTheEnd;
-                let view = SignalView { name: &row.name, signal_id: &row.signal_id, payload: &row.payload, lateness };
+                let view = SignalView {
+                    name: &row.name,
+                    signal_id: &row.signal_id,
+                    payload: &row.payload,
+                    lateness,
+                    input: input.as_ref(),
+                };
                 let Some((new, active)) = self.late(key, shard, &view) else { continue };
                 if spawn.iter().all(|other| other.key != new.key) {
                     spawn.push(new);
@@ -118,7 +126,7 @@ impl Core {
             return;
         }
         let lateness = Lateness::NeverStarted { received_at: row.received_at };
-        let view = SignalView { name: &row.name, signal_id: &row.signal_id, payload: &row.payload, lateness };
+        let view = SignalView { name: &row.name, signal_id: &row.signal_id, payload: &row.payload, lateness, input: None };
         let (key, shard) = (row.key.clone(), row.shard);
         if let Some((mut new, active)) = self.late(&key, shard, &view) {
             tracing::warn!(

@@ -1,0 +1,254 @@
+//! Configuration: defaults, a file, the environment, in this order. Unknown keys are refused by name.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use config::{Config as Layers, Environment as EnvironmentLayer, File, FileFormat, Value, ValueKind};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::EngineConfig;
+
+/// Variables that begin like configuration and are none.
+const NOT_CONFIGURATION: [&str; 2] = ["url", "token"];
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("the configuration cannot be read: {0}")]
+    Unreadable(String),
+    /// A section or key is unknown.
+    #[error("unknown configuration {key:?}; known are {known}")]
+    UnknownKey {
+        /// What was found.
+        key: String,
+        /// What could be there.
+        known: String,
+    },
+    /// A value is not as it must be.
+    #[error("configuration {path}: {message}")]
+    Invalid {
+        /// Where, such as `engine.scan`.
+        path: String,
+        /// What is wrong, and what to write.
+        message: String,
+    },
+}
+
+/// The configuration of a program.
+#[derive(Clone, Debug)]
+pub struct Config {
+    layers: BTreeMap<String, Value>,
+}
+
+/// `[engine]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSection {
+    /// Number of shards; fixed when the store is created.
+    pub shards: u16,
+    /// For how long a node that does not answer keeps its shards. One node on one file has no use for it.
+    #[serde(deserialize_with = "duration")]
+    pub lease: Duration,
+    /// Time between scans.
+    #[serde(deserialize_with = "duration")]
+    pub scan: Duration,
+    /// How long calls under way may take to end when the node stops.
+    #[serde(deserialize_with = "duration")]
+    pub drain: Duration,
+    /// How long a signal waits for its workflow to be started.
+    #[serde(deserialize_with = "duration")]
+    pub buffer: Duration,
+}
+
+impl Default for EngineSection {
+    fn default() -> Self {
+        let engine = EngineConfig::default();
+        Self { shards: 64, lease: Duration::from_secs(10), scan: engine.scan, drain: engine.drain, buffer: engine.buffer }
+    }
+}
+
+impl EngineSection {
+    /// What the engine is given.
+    pub fn engine(&self) -> EngineConfig {
+        EngineConfig { scan: self.scan, drain: self.drain, buffer: self.buffer, timers: true }
+    }
+}
+
+impl Config {
+    /// Reads the file, if one is given, and the environment (`OVERDUE_ENGINE__SCAN=2s`). Besides `store`, `listen` and
+    /// `[engine]` only `sections` are known.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the file or the key.
+    pub fn read(file: Option<&Path>, sections: &[&str]) -> Result<Self, ConfigError> {
+        let mut builder = Layers::builder();
+        if let Some(file) = file {
+            let text =
+                std::fs::read_to_string(file).map_err(|error| ConfigError::Unreadable(format!("{}: {error}", file.display())))?;
+            builder = builder.add_source(File::from_str(&text, FileFormat::Toml));
+        }
+        let environment = EnvironmentLayer::with_prefix("OVERDUE").prefix_separator("_").separator("__").try_parsing(true);
+        let built = builder.add_source(environment).build();
+        let layers = built.and_then(Layers::try_deserialize::<BTreeMap<String, Value>>);
+        let mut layers = layers.map_err(|error| ConfigError::Unreadable(error.to_string()))?;
+        layers.retain(|key, _| !NOT_CONFIGURATION.contains(&key.as_str()));
+        let known: Vec<&str> = ["store", "listen", "engine"].into_iter().chain(sections.iter().copied()).collect();
+        match layers.keys().find(|key| !known.contains(&key.as_str())) {
+            Some(key) => Err(ConfigError::UnknownKey { key: key.clone(), known: known.join(", ") }),
+            None => Ok(Self { layers }),
+        }
+    }
+
+    /// The store's URL.
+    pub fn store(&self) -> Result<String, ConfigError> {
+        self.text("store", "sqlite:overdue.db")
+    }
+
+    /// The address to listen on.
+    pub fn listen(&self) -> Result<String, ConfigError> {
+        self.text("listen", "127.0.0.1:7070")
+    }
+
+    /// `[engine]`, checked.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the key.
+    pub fn engine(&self) -> Result<EngineSection, ConfigError> {
+        let engine: EngineSection = self.section("engine")?.unwrap_or_default();
+        let invalid = |key: &str, message: &str| ConfigError::Invalid { path: format!("engine.{key}"), message: message.into() };
+        if engine.shards == 0 || engine.shards > 4096 {
+            return Err(invalid("shards", "a number from 1 to 4096"));
+        }
+        if engine.scan < Duration::from_millis(10) || engine.scan > Duration::from_secs(60) {
+            return Err(invalid("scan", "10ms to 60s"));
+        }
+        Ok(engine)
+    }
+
+    /// A section of the program's own; `None` when it is not there.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the key.
+    pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ConfigError> {
+        let Some(value) = self.layers.get(name) else { return Ok(None) };
+        let read = serde_path_to_error::deserialize(value.clone());
+        read.map(Some).map_err(|error| {
+            let path = error.path().to_string();
+            let path = if path == "." { name.to_owned() } else { format!("{name}.{path}") };
+            ConfigError::Invalid { path, message: error.into_inner().to_string() }
+        })
+    }
+
+    /// A table within a section, by names that are tried in order: environment variables cannot spell every one.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the key.
+    pub fn table<T: DeserializeOwned>(&self, section: &str, names: &[&str]) -> Result<Option<T>, ConfigError> {
+        let Some(Value { kind: ValueKind::Table(table), .. }) = self.layers.get(section) else { return Ok(None) };
+        if let Some(key) = table.keys().find(|key| !names.contains(&key.as_str())) {
+            return Err(ConfigError::UnknownKey { key: format!("{section}.{key}"), known: names.join(", ") });
+        }
+        let mut merged = config::Map::new();
+        for name in names {
+            if let Some(Value { kind: ValueKind::Table(found), .. }) = table.get(*name) {
+                merged.extend(found.clone());
+            }
+        }
+        let value = Value::new(None, ValueKind::Table(merged));
+        serde_path_to_error::deserialize(value).map(Some).map_err(|error| {
+            let path = format!("{section}.{}.{}", names.first().unwrap_or(&""), error.path());
+            ConfigError::Invalid { path, message: error.into_inner().to_string() }
+        })
+    }
+
+    fn text(&self, key: &str, default: &str) -> Result<String, ConfigError> {
+        let Some(value) = self.layers.get(key) else { return Ok(default.to_owned()) };
+        value.clone().into_string().map_err(|error| ConfigError::Invalid { path: key.to_owned(), message: error.to_string() })
+    }
+}
+
+fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text).map_err(serde::de::Error::custom)
+}
+
+/// Reads a duration such as `500ms`, `30s`, `5m`, `72h` or `7d`.
+///
+/// # Errors
+/// What to write instead.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let refused = || format!("{text:?} is no duration: write a whole number with its unit, such as 500ms, 30s, 5m, 72h or 7d");
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refused)?;
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().map_err(|_| refused())?;
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(refused()),
+    };
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Config::read(Some(file.path()), &["workflows"])
+    }
+
+    #[test]
+    fn durations_carry_their_unit() {
+        for (text, millis) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("72h", 259_200_000), ("7d", 604_800_000)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["30", "s", "1.5s", "-1s", "5 m", "99999999999999999999d", ""] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_by_name() {
+        assert!(read("[engin]\nscan = \"1s\"").unwrap_err().to_string().contains("engin"));
+        let error = read("[engine]\nscann = \"1s\"").unwrap().engine().unwrap_err();
+        assert!(error.to_string().contains("scann"), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_its_path() {
+        let error = read("[engine]\nscan = \"soon\"").unwrap().engine().unwrap_err();
+        assert!(error.to_string().contains("engine.scan") && error.to_string().contains("30s"), "{error}");
+        assert!(read("[engine]\nshards = 0").unwrap().engine().unwrap_err().to_string().contains("engine.shards"));
+    }
+
+    #[test]
+    fn without_a_file_the_defaults_hold() {
+        let config = Config::read(None, &[]).unwrap();
+        assert_eq!(config.engine().unwrap().shards, 64);
+        assert_eq!(
+            (config.store().unwrap().as_str(), config.listen().unwrap().as_str()),
+            ("sqlite:overdue.db", "127.0.0.1:7070")
+        );
+    }
+
+    #[test]
+    fn a_table_may_be_spelled_as_the_environment_can() {
+        #[derive(Debug, Deserialize, PartialEq)]
+        struct Window {
+            window: String,
+        }
+        let config = read("[workflows.order_timeout]\nwindow = \"7d\"").unwrap();
+        let window: Option<Window> = config.table("workflows", &["order-timeout", "order_timeout"]).unwrap();
+        assert_eq!(window, Some(Window { window: "7d".into() }));
+        let error = config.table::<Window>("workflows", &["order-timeout"]).unwrap_err();
+        assert!(error.to_string().contains("workflows.order_timeout"), "{error}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The command line around a program's workflows.
+//!
+//! A program says which workflows and activities it has; everything else (serving, starting, looking, operating) comes
+//! with it. Commands talk to a server by URL; those that can also open a store do so with `--store`.
+
+mod actions;
+mod args;
+mod config;
+mod follow;
+mod program;
+mod remote;
+mod replay;
+mod serve;
+mod show;
+mod start;
+mod store;
+mod tokens;
+
+pub use config::{Config, ConfigError, EngineSection};
+pub use program::{CommandFuture, Program};

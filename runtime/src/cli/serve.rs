@@ -1,0 +1,71 @@
+//! `serve`: a node with its HTTP API, from start to drain.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::args::ServeArgs;
+use super::config::Config;
+use super::program::{Failure, Program};
+use super::store;
+use crate::client::Client;
+use crate::engine::{Engine, Environment};
+use crate::http::Server;
+
+/// Runs until SIGTERM or Ctrl-C, then drains.
+pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, Failure> {
+    log();
+    let config = Config::read(args.config.as_deref(), program.sections())?;
+    let url = args.store.map_or_else(|| config.store(), Ok)?;
+    let listen = args.listen.map_or_else(|| config.listen(), Ok)?;
+    let section = config.engine()?;
+    let environment = Environment::system();
+    let code = program.code(&config, &environment)?;
+    if args.migrate {
+        store::migrate_if_there(&url).await?;
+    }
+    let mut stop = Stop::listen()?;
+    let store = store::open(&url, section.shards).await?;
+    tracing::info!(version = program.version(), database = store.facts().database, "starting");
+    let engine = Engine::start(store, code, environment, section.engine()).await?;
+    let server = match Server::bind(Client::new(engine.clone()), &listen).await {
+        Ok(server) => server,
+        Err(error) => {
+            engine.drain().await;
+            return Err(error.into());
+        }
+    };
+    writeln!(std::io::stdout(), "{} is ready at {}", program.name(), server.url())?;
+    server.run(stop.asked()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Logs go to standard error: readable on a terminal, JSON elsewhere; `RUST_LOG` says how much.
+fn log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second initialization is a program that has its own subscriber.
+    let _ = if std::io::stderr().is_terminal() { builder.try_init() } else { builder.json().flatten_event(true).try_init() };
+}
+
+struct Stop {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        tracing::info!("asked to stop; draining");
+    }
+}

@@ -5,6 +5,7 @@
 
 pub mod activity;
 pub mod client;
+mod duration;
 pub mod engine;
 pub mod history;
 mod id;
@@ -16,6 +17,7 @@ pub mod testing;
 mod time;
 pub mod workflow;
 
+pub use duration::{ConfigDuration, InvalidDuration, parse_duration};
 pub use id::{DERIVED_ID_BYTES_MAX, ID_BYTES_MAX, InvalidId, RunId, WorkflowKey, check_id, shard_of};
 pub use payload::{InvalidField, InvalidPayload, JSON_DEPTH_MAX, Payload};
 pub use time::{InvalidTimestamp, Timestamp};

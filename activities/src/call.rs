@@ -67,7 +67,7 @@ impl Call {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut url = vec![Piece::Literal(settings.base.clone())];
-        url.extend(path(&keys, definition, config.path.as_deref().unwrap_or(definition.path))?);
+        url.extend(path(&keys, definition, config.path.as_ref().map_or(definition.path, |path| path.0.as_str()))?);
         Ok(Self {
             definition,
             downstream: settings.name,

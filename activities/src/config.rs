@@ -164,7 +164,7 @@ pub struct CallConfig {
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`; the first and the last have no body.
     pub method: Option<String>,
     /// Its path under the URL, with fields in braces, such as `/stock/{stockToken}`.
-    pub path: Option<String>,
+    pub path: Option<Hidden>,
     /// Headers of this call.
     pub headers: BTreeMap<String, Hidden>,
     /// Our field → the name in the body. An empty name leaves the field out; a field that is not in the body by

@@ -60,3 +60,6 @@ pub(crate) fn deadline(settings: &Settings) -> Duration {
 pub(crate) fn start_to_close(settings: &Settings) -> Duration {
     deadline(settings) + SLACK
 }
+
+#[cfg(test)]
+mod tests;

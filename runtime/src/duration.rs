@@ -55,7 +55,7 @@ impl fmt::Display for ConfigDuration {
     /// Writes it with the largest unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
-        let fitting = UNITS.iter().find(|(_, unit_ms)| ms != 0 && ms % u128::from(*unit_ms) == 0);
+        let fitting = UNITS.iter().find(|(_, unit_ms)| ms != 0 && ms.is_multiple_of(u128::from(*unit_ms)));
         match fitting {
             Some((unit, unit_ms)) => write!(f, "{}{unit}", ms / u128::from(*unit_ms)),
             None => write!(f, "{ms}ms"),

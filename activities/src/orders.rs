@@ -1,9 +1,45 @@
 //! The order service, which alone judges who won: `cancel-order` and `confirm-paid`.
 
+use async_trait::async_trait;
+use http::Method;
 use overdue_runtime::Timestamp;
+use overdue_runtime::activity::{Activity, ActivityContext, ActivityFailure, ActivityOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::definition::{Definition, RETRY_AFTER, plain, text, with};
+use crate::endpoint::Endpoint;
 use crate::payments::Capture;
+
+pub(crate) const CANCEL_ORDER: Definition = Definition {
+    name: "cancel-order",
+    method: Method::POST,
+    path: "/orders/{orderId}/cancel",
+    body: &["reason", "payDeadline"],
+    others: &["orderId"],
+    outcomes: &[
+        plain("CANCELLED"),
+        plain("ALREADY_CANCELLED"),
+        with("ALREADY_PAID", &[text("transactionId")]),
+        with("NOT_DUE", &[text("payDeadline")]),
+        with("NOT_READY", RETRY_AFTER),
+        plain("NOT_FOUND"),
+    ],
+};
+
+pub(crate) const CONFIRM_PAID: Definition = Definition {
+    name: "confirm-paid",
+    method: Method::POST,
+    path: "/orders/{orderId}/confirm-paid",
+    body: &["transactionId", "amount", "currency", "paidAt"],
+    others: &["orderId"],
+    outcomes: &[
+        plain("PAID"),
+        with("ALREADY_PAID", &[text("transactionId")]),
+        plain("ALREADY_CANCELLED"),
+        plain("EXPIRED"),
+        plain("NOT_FOUND"),
+    ],
+};
 
 /// Why an order is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,4 +121,40 @@ pub enum ConfirmPaidOutcome {
     Expired,
     /// No such order.
     NotFound,
+}
+
+/// Cancels an order that is still unpaid.
+pub struct CancelOrder(pub(crate) Endpoint);
+
+#[async_trait]
+impl Activity for CancelOrder {
+    const NAME: &'static str = CANCEL_ORDER.name;
+    type Input = CancelOrderInput;
+    type Output = CancelOrderOutcome;
+
+    fn options(&self) -> ActivityOptions {
+        self.0.options()
+    }
+
+    async fn execute(&self, ctx: &ActivityContext, input: CancelOrderInput) -> Result<CancelOrderOutcome, ActivityFailure> {
+        self.0.call(ctx, &input, None).await
+    }
+}
+
+/// Tells the order service that an order is paid, and asks it whether that counts.
+pub struct ConfirmPaid(pub(crate) Endpoint);
+
+#[async_trait]
+impl Activity for ConfirmPaid {
+    const NAME: &'static str = CONFIRM_PAID.name;
+    type Input = ConfirmPaidInput;
+    type Output = ConfirmPaidOutcome;
+
+    fn options(&self) -> ActivityOptions {
+        self.0.options()
+    }
+
+    async fn execute(&self, ctx: &ActivityContext, input: ConfirmPaidInput) -> Result<ConfirmPaidOutcome, ActivityFailure> {
+        self.0.call(ctx, &input, None).await
+    }
 }

@@ -1,9 +1,59 @@
 //! The payment service: `close-payment`, `void-payment`, `refund-payment` and `refund-status`.
 
+use async_trait::async_trait;
+use http::Method;
 use overdue_runtime::Timestamp;
+use overdue_runtime::activity::{Activity, ActivityContext, ActivityFailure, ActivityOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::definition::{CAPTURE, Definition, REASON, RETRY_AFTER, plain, with};
+use crate::endpoint::Endpoint;
 use crate::money::Money;
+
+pub(crate) const CLOSE_PAYMENT: Definition = Definition {
+    name: "close-payment",
+    method: Method::POST,
+    path: "/payments/{paymentId}/close",
+    body: &["orderId"],
+    others: &["paymentId", "paymentChannel"],
+    outcomes: &[
+        plain("CLOSED"),
+        plain("ALREADY_CLOSED"),
+        with("ALREADY_PAID", CAPTURE),
+        plain("AUTHORIZED"),
+        plain("IN_PROGRESS"),
+        plain("NOT_CREATED"),
+        with("TOO_EARLY", RETRY_AFTER),
+        with("REJECTED", REASON),
+    ],
+};
+
+pub(crate) const VOID_PAYMENT: Definition = Definition {
+    name: "void-payment",
+    method: Method::POST,
+    path: "/payments/{paymentId}/void",
+    body: &["orderId"],
+    others: &["paymentId", "paymentChannel"],
+    outcomes: &[plain("VOIDED"), plain("ALREADY_VOIDED"), with("ALREADY_PAID", CAPTURE)],
+};
+
+pub(crate) const REFUND_PAYMENT: Definition = Definition {
+    name: "refund-payment",
+    method: Method::POST,
+    path: "/payments/{paymentId}/refunds",
+    body: &["refundId", "transactionId", "amount", "currency", "reason"],
+    others: &["paymentId", "paymentChannel"],
+    outcomes: &[plain("REFUNDED"), plain("ALREADY_REFUNDED"), plain("PROCESSING"), with("REJECTED", REASON)],
+};
+
+pub(crate) const REFUND_STATUS: Definition = Definition {
+    name: "refund-status",
+    method: Method::GET,
+    path: "/payments/{paymentId}/refunds/{refundId}",
+    body: &[],
+    others: &["paymentId", "refundId", "paymentChannel"],
+    outcomes: &[plain("REFUNDED"), plain("PROCESSING"), with("REJECTED", REASON), plain("NOT_FOUND")],
+};
 
 /// Money that a channel took. Two are equal when transaction, money (as a number) and time are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,4 +189,81 @@ pub enum RefundStatusOutcome {
     },
     /// The channel knows no such refund.
     NotFound,
+}
+
+/// Closes a payment, so that the buyer can no longer begin to pay.
+pub struct ClosePayment(pub(crate) Endpoint);
+
+#[async_trait]
+impl Activity for ClosePayment {
+    const NAME: &'static str = CLOSE_PAYMENT.name;
+    type Input = EndPaymentInput;
+    type Output = ClosePaymentOutcome;
+
+    fn options(&self) -> ActivityOptions {
+        self.0.options()
+    }
+
+    async fn execute(&self, ctx: &ActivityContext, input: EndPaymentInput) -> Result<ClosePaymentOutcome, ActivityFailure> {
+        let outcome = self.0.call(ctx, &input, input.payment_channel.as_deref()).await?;
+        if let ClosePaymentOutcome::Rejected { reason } = &outcome {
+            let said = reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            self.0.force_open(input.payment_channel.as_deref(), &format!("close-payment was answered REJECTED{said}"));
+        }
+        Ok(outcome)
+    }
+}
+
+/// Gives up a hold on the buyer's money.
+pub struct VoidPayment(pub(crate) Endpoint);
+
+#[async_trait]
+impl Activity for VoidPayment {
+    const NAME: &'static str = VOID_PAYMENT.name;
+    type Input = EndPaymentInput;
+    type Output = VoidPaymentOutcome;
+
+    fn options(&self) -> ActivityOptions {
+        self.0.options()
+    }
+
+    async fn execute(&self, ctx: &ActivityContext, input: EndPaymentInput) -> Result<VoidPaymentOutcome, ActivityFailure> {
+        self.0.call(ctx, &input, input.payment_channel.as_deref()).await
+    }
+}
+
+/// Sends captured money back.
+pub struct RefundPayment(pub(crate) Endpoint);
+
+#[async_trait]
+impl Activity for RefundPayment {
+    const NAME: &'static str = REFUND_PAYMENT.name;
+    type Input = RefundPaymentInput;
+    type Output = RefundPaymentOutcome;
+
+    fn options(&self) -> ActivityOptions {
+        self.0.options()
+    }
+
+    async fn execute(&self, ctx: &ActivityContext, input: RefundPaymentInput) -> Result<RefundPaymentOutcome, ActivityFailure> {
+        self.0.call(ctx, &input, input.payment_channel.as_deref()).await
+    }
+}
+
+/// Asks what became of a refund.
+pub struct RefundStatus(pub(crate) Endpoint);
+
+#[async_trait]
+impl Activity for RefundStatus {
+    const NAME: &'static str = REFUND_STATUS.name;
+    type Input = RefundStatusInput;
+    type Output = RefundStatusOutcome;
+
+    fn options(&self) -> ActivityOptions {
+        self.0.options()
+    }
+
+    async fn execute(&self, ctx: &ActivityContext, input: RefundStatusInput) -> Result<RefundStatusOutcome, ActivityFailure> {
+        self.0.call(ctx, &input, input.payment_channel.as_deref()).await
+    }
 }

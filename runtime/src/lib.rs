@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod cli;
 pub mod client;
+mod duration;
 pub mod engine;
 pub mod history;
 pub mod http;
@@ -18,6 +19,7 @@ pub mod testing;
 mod time;
 pub mod workflow;
 
+pub use duration::{ConfigDuration, InvalidDuration, parse_duration};
 pub use id::{DERIVED_ID_BYTES_MAX, ID_BYTES_MAX, InvalidId, RunId, WorkflowKey, check_id, shard_of};
 pub use payload::{InvalidField, InvalidPayload, JSON_DEPTH_MAX, Payload};
 pub use time::{InvalidTimestamp, Timestamp};

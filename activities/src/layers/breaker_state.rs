@@ -1,0 +1,312 @@
+//! The circuit breaker as a pure state machine.
+//!
+//! | state | event | next state |
+//! |---|---|---|
+//! | closed, n failures | a call may go | closed, n |
+//! | closed, n failures | healthy answer | closed, 0 |
+//! | closed, n failures | counted failure | closed, n + 1; at the limit: open |
+//! | open | a call asks before the time | open; the call is parked |
+//! | open | a call asks at the time or later | half-open; the call is the probe |
+//! | half-open, probe out | a call asks | half-open; the call is parked |
+//! | half-open, no probe | a call asks | half-open; the call is the probe |
+//! | half-open | the probe is healthy | closed, 0 |
+//! | half-open | the probe fails | open |
+//! | half-open | the probe is neutral or dropped | half-open, no probe |
+//! | forced | a call asks | forced; the call is parked |
+//! | any | forced open | forced |
+//! | any | closed by a person | closed, 0 |
+//! | any | neutral answer; answer to a call of an earlier state | the same |
+//!
+//! Those parked get times one behind the other, so that a recovered service meets them one by one.
+
+use std::time::Duration;
+
+/// The longest that staging delays anybody.
+const STAGING_MAX: Duration = Duration::from_secs(60);
+/// How often a call asks again behind a breaker that waits for a person.
+const FORCED_AGAIN: Duration = Duration::from_secs(30);
+
+/// Where a breaker stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Calls go.
+    Closed {
+        /// Counted failures in a row.
+        failures: u32,
+    },
+    /// Nothing goes.
+    Open {
+        /// Until a call may probe; zero when the next one will.
+        remaining: Duration,
+    },
+    /// One call at a time probes.
+    HalfOpen,
+    /// Nothing goes until a person closes it.
+    Forced {
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Debug)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Duration },
+    HalfOpen { probing: bool },
+    Forced { reason: String },
+}
+
+/// Leave for one call, to be settled exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    generation: u64,
+    probe: bool,
+}
+
+/// What a call's end says of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It works.
+    Healthy,
+    /// It does not.
+    Failed,
+    /// Nothing.
+    Neutral,
+}
+
+/// The machine; times are the engine's monotonic ones.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    state: State,
+    /// Grows with every change of state, so that answers to earlier calls are known as such.
+    generation: u64,
+    /// Calls parked since it opened.
+    parked: u32,
+    failures_max: u32,
+    open: Duration,
+    spacing: Duration,
+}
+
+impl Machine {
+    /// A closed breaker that opens for `open` after `failures_max` failures in a row and lets those parked come back
+    /// `spacing` apart.
+    pub(crate) fn new(failures_max: u32, open: Duration, spacing: Duration) -> Self {
+        Self { state: State::Closed { failures: 0 }, generation: 0, parked: 0, failures_max, open, spacing }
+    }
+
+    /// Lets a call go, or says how long it is parked.
+    pub(crate) fn admit(&mut self, now: Duration) -> Result<Ticket, Duration> {
+        match self.state {
+            State::Closed { .. } => Ok(Ticket { generation: self.generation, probe: false }),
+            State::Open { until } if now < until => Err(self.park(until.saturating_sub(now))),
+            State::Open { .. } => {
+                self.enter(State::HalfOpen { probing: true });
+                Ok(Ticket { generation: self.generation, probe: true })
+            }
+            State::HalfOpen { probing: true } => Err(self.park(self.open)),
+            State::HalfOpen { probing: false } => {
+                self.state = State::HalfOpen { probing: true };
+                Ok(Ticket { generation: self.generation, probe: true })
+            }
+            State::Forced { .. } => Err(self.park(FORCED_AGAIN)),
+        }
+    }
+
+    /// Takes a ticket back.
+    pub(crate) fn settle(&mut self, ticket: Ticket, verdict: Verdict, now: Duration) {
+        if ticket.generation != self.generation {
+            return;
+        }
+        match (&mut self.state, verdict) {
+            (State::Closed { failures }, Verdict::Healthy) => *failures = 0,
+            (State::Closed { failures }, Verdict::Failed) => {
+                *failures += 1;
+                if *failures >= self.failures_max {
+                    self.trip(now);
+                }
+            }
+            (State::HalfOpen { .. }, Verdict::Healthy) if ticket.probe => self.close(),
+            (State::HalfOpen { .. }, Verdict::Failed) if ticket.probe => self.trip(now),
+            (State::HalfOpen { probing }, Verdict::Neutral) if ticket.probe => *probing = false,
+            _ => {}
+        }
+    }
+
+    /// Opens it until a person closes it.
+    pub(crate) fn force_open(&mut self, reason: impl Into<String>) {
+        self.enter(State::Forced { reason: reason.into() });
+        self.parked = 0;
+    }
+
+    /// Closes it, whatever it was.
+    pub(crate) fn close(&mut self) {
+        self.enter(State::Closed { failures: 0 });
+        self.parked = 0;
+    }
+
+    /// Where it stands.
+    pub(crate) fn state(&self, now: Duration) -> BreakerState {
+        match &self.state {
+            State::Closed { failures } => BreakerState::Closed { failures: *failures },
+            State::Open { until } => BreakerState::Open { remaining: until.saturating_sub(now) },
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
+            State::Forced { reason } => BreakerState::Forced { reason: reason.clone() },
+        }
+    }
+
+    fn trip(&mut self, now: Duration) {
+        self.enter(State::Open { until: now.saturating_add(self.open) });
+        self.parked = 0;
+    }
+
+    fn enter(&mut self, state: State) {
+        self.state = state;
+        self.generation += 1;
+    }
+
+    fn park(&mut self, wait: Duration) -> Duration {
+        let staged = self.spacing.saturating_mul(self.parked).min(STAGING_MAX);
+        self.parked = self.parked.saturating_add(1);
+        wait.saturating_add(staged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OPEN: Duration = Duration::from_secs(2);
+    const SPACING: Duration = Duration::from_millis(2);
+
+    fn tripped() -> Machine {
+        let mut machine = Machine::new(2, OPEN, SPACING);
+        for _ in 0..2 {
+            let ticket = machine.admit(Duration::ZERO).unwrap();
+            machine.settle(ticket, Verdict::Failed, Duration::ZERO);
+        }
+        machine
+    }
+
+    #[test]
+    fn it_opens_after_so_many_failures_in_a_row_and_not_before() {
+        let mut machine = Machine::new(2, OPEN, SPACING);
+        for verdict in [Verdict::Failed, Verdict::Healthy, Verdict::Failed, Verdict::Neutral] {
+            let ticket = machine.admit(Duration::ZERO).unwrap();
+            machine.settle(ticket, verdict, Duration::ZERO);
+        }
+        assert_eq!(machine.state(Duration::ZERO), BreakerState::Closed { failures: 1 });
+        assert_eq!(tripped().state(Duration::ZERO), BreakerState::Open { remaining: OPEN });
+    }
+
+    #[test]
+    fn those_parked_come_back_one_behind_the_other() {
+        let mut machine = tripped();
+        let waits: Vec<_> = (0..3).map(|_| machine.admit(Duration::from_millis(500)).unwrap_err()).collect();
+        let first = Duration::from_millis(1500);
+        assert_eq!(waits, [first, first + SPACING, first + SPACING * 2]);
+    }
+
+    #[test]
+    fn one_probe_goes_and_its_answer_decides() {
+        let mut machine = tripped();
+        let probe = machine.admit(OPEN).unwrap();
+        assert!(machine.admit(OPEN).is_err(), "a second call went beside the probe");
+        machine.settle(probe, Verdict::Failed, OPEN);
+        assert_eq!(machine.state(OPEN), BreakerState::Open { remaining: OPEN });
+        let probe = machine.admit(OPEN * 2).unwrap();
+        machine.settle(probe, Verdict::Healthy, OPEN * 2);
+        assert_eq!(machine.state(OPEN * 2), BreakerState::Closed { failures: 0 });
+    }
+
+    #[test]
+    fn a_probe_that_says_nothing_gives_its_place_to_the_next_call() {
+        let mut machine = tripped();
+        let probe = machine.admit(OPEN).unwrap();
+        machine.settle(probe, Verdict::Neutral, OPEN);
+        assert_eq!(machine.state(OPEN), BreakerState::HalfOpen);
+        assert!(machine.admit(OPEN).is_ok());
+    }
+
+    #[test]
+    fn an_answer_to_a_call_of_before_does_not_count() {
+        let mut machine = Machine::new(1, OPEN, SPACING);
+        let (slow, failing) = (machine.admit(Duration::ZERO).unwrap(), machine.admit(Duration::ZERO).unwrap());
+        machine.settle(failing, Verdict::Failed, Duration::ZERO);
+        machine.settle(slow, Verdict::Healthy, Duration::ZERO);
+        assert!(matches!(machine.state(Duration::ZERO), BreakerState::Open { .. }));
+    }
+
+    #[test]
+    fn a_forced_breaker_stays_open_until_a_person_closes_it() {
+        let mut machine = Machine::new(1, OPEN, SPACING);
+        let before = machine.admit(Duration::ZERO).unwrap();
+        machine.force_open("REJECTED");
+        machine.settle(before, Verdict::Healthy, Duration::ZERO);
+        assert_eq!(machine.admit(Duration::from_secs(86_400)), Err(FORCED_AGAIN));
+        machine.close();
+        assert!(machine.admit(Duration::ZERO).is_ok());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ask,
+        Settle(usize, Verdict),
+        Pass(u64),
+        Force,
+        Close,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let verdict = prop_oneof![Just(Verdict::Healthy), Just(Verdict::Failed), Just(Verdict::Neutral)];
+        prop_oneof![
+            6 => Just(Step::Ask),
+            6 => (any::<usize>(), verdict).prop_map(|(which, verdict)| Step::Settle(which, verdict)),
+            3 => (0u64..3000).prop_map(Step::Pass),
+            1 => Just(Step::Force),
+            1 => Just(Step::Close),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn there_is_never_more_than_one_probe_and_its_place_always_comes_back(steps in prop::collection::vec(step(), 1..200)) {
+            let mut machine = Machine::new(2, OPEN, SPACING);
+            let (mut now, mut under_way, mut next) = (Duration::ZERO, BTreeMap::new(), 0u64);
+            for step in steps {
+                match step {
+                    Step::Ask => {
+                        if let Ok(ticket) = machine.admit(now) {
+                            under_way.insert(next, ticket);
+                            next += 1;
+                        }
+                    }
+                    Step::Settle(which, verdict) if !under_way.is_empty() => {
+                        let key = *under_way.keys().nth(which % under_way.len()).unwrap();
+                        let ticket = under_way.remove(&key).unwrap();
+                        machine.settle(ticket, verdict, now);
+                    }
+                    Step::Settle(..) => {}
+                    Step::Pass(ms) => now += Duration::from_millis(ms),
+                    Step::Force => machine.force_open("by hand"),
+                    Step::Close => machine.close(),
+                }
+                let probes = under_way.values().filter(|t| t.probe && t.generation == machine.generation).count();
+                prop_assert!(probes <= 1);
+                if let State::HalfOpen { probing } = machine.state {
+                    prop_assert_eq!(probing, probes == 1);
+                }
+            }
+            // Once every call has ended, the service can be reached again: it is never shut out for good.
+            for ticket in under_way.into_values() {
+                machine.settle(ticket, Verdict::Neutral, now);
+            }
+            if !matches!(machine.state, State::Forced { .. }) {
+                prop_assert!(machine.admit(now + OPEN).is_ok());
+            }
+        }
+    }
+}

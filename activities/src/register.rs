@@ -1,0 +1,110 @@
+//! Puts the calls into a program's registry, and keeps hold of their breakers.
+
+use overdue_runtime::activity::{ActivityRegistry, Exhausted};
+use overdue_runtime::engine::Environment;
+
+use crate::config::DownstreamsConfig;
+use crate::coupons::{self, ReturnCoupon};
+use crate::endpoint::Downstream;
+use crate::error::ConfigError;
+use crate::layers::{BreakerState, Breakers};
+use crate::orders::{self, CancelOrder, ConfirmPaid};
+use crate::payments::{self, ClosePayment, RefundPayment, RefundStatus, VoidPayment};
+use crate::stock::{self, ReleaseStock};
+
+/// Builds one stack per downstream and registers every call.
+///
+/// # Errors
+/// [`ConfigError`], which names the key and says what to write; also when [`crate::init_crypto`] was not called.
+pub fn register(
+    activities: &mut ActivityRegistry,
+    config: &DownstreamsConfig,
+    environment: &Environment,
+) -> Result<Downstreams, ConfigError> {
+    // A refund that cannot go on is the workflow's to handle; any other step waits for a person.
+    let (attention, fail) = (Exhausted::NeedsAttention, Exhausted::Fail);
+
+    let calls = [&orders::CANCEL_ORDER, &orders::CONFIRM_PAID];
+    let orders = Downstream::new("orders", &config.orders, &calls, environment)?;
+    activities.register(CancelOrder(orders.endpoint(&orders::CANCEL_ORDER, attention)?));
+    activities.register(ConfirmPaid(orders.endpoint(&orders::CONFIRM_PAID, attention)?));
+
+    let stock = Downstream::new("stock", &config.stock, &[&stock::RELEASE_STOCK], environment)?;
+    activities.register(ReleaseStock(stock.endpoint(&stock::RELEASE_STOCK, attention)?));
+
+    let coupons = Downstream::new("coupons", &config.coupons, &[&coupons::RETURN_COUPON], environment)?;
+    activities.register(ReturnCoupon(coupons.endpoint(&coupons::RETURN_COUPON, attention)?));
+
+    let calls = [&payments::CLOSE_PAYMENT, &payments::VOID_PAYMENT, &payments::REFUND_PAYMENT, &payments::REFUND_STATUS];
+    let payments = Downstream::new("payments", &config.payments, &calls, environment)?;
+    activities.register(ClosePayment(payments.endpoint(&payments::CLOSE_PAYMENT, attention)?));
+    activities.register(VoidPayment(payments.endpoint(&payments::VOID_PAYMENT, attention)?));
+    activities.register(RefundPayment(payments.endpoint(&payments::REFUND_PAYMENT, fail)?));
+    activities.register(RefundStatus(payments.endpoint(&payments::REFUND_STATUS, fail)?));
+
+    Ok(Downstreams {
+        breakers: vec![
+            ("orders", orders.breakers),
+            ("stock", stock.breakers),
+            ("coupons", coupons.breakers),
+            ("payments", payments.breakers),
+        ],
+    })
+}
+
+/// The breakers of all downstreams, for a person to look at and to set.
+#[derive(Clone)]
+pub struct Downstreams {
+    breakers: Vec<(&'static str, Breakers)>,
+}
+
+/// One breaker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerStatus {
+    /// Its downstream, such as `payments`.
+    pub downstream: &'static str,
+    /// Its payment channel; none for the downstream as a whole.
+    pub channel: Option<String>,
+    /// Where it stands.
+    pub state: BreakerState,
+}
+
+/// There is no downstream of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no downstream {0:?}: they are orders, stock, coupons and payments")]
+pub struct UnknownDownstream(pub String);
+
+impl Downstreams {
+    /// Every breaker; those of channels only while they are shut.
+    pub fn breakers(&self) -> Vec<BreakerStatus> {
+        let each = |(downstream, breakers): &(&'static str, Breakers)| {
+            let downstream = *downstream;
+            breakers.states().into_iter().map(move |(channel, state)| BreakerStatus { downstream, channel, state })
+        };
+        self.breakers.iter().flat_map(each).collect()
+    }
+
+    /// Opens a breaker until it is closed by [`Self::close`]: that of a payment channel, or of the whole downstream.
+    /// It is not durable: a restart forgets it.
+    ///
+    /// # Errors
+    /// [`UnknownDownstream`].
+    pub fn force_open(&self, downstream: &str, channel: Option<&str>, reason: &str) -> Result<(), UnknownDownstream> {
+        self.of(downstream)?.force_open(channel, reason);
+        Ok(())
+    }
+
+    /// Closes a breaker, whatever opened it.
+    ///
+    /// # Errors
+    /// [`UnknownDownstream`].
+    pub fn close(&self, downstream: &str, channel: Option<&str>) -> Result<(), UnknownDownstream> {
+        self.of(downstream)?.close(channel);
+        Ok(())
+    }
+
+    fn of(&self, downstream: &str) -> Result<&Breakers, UnknownDownstream> {
+        let found = self.breakers.iter().find(|(name, _)| *name == downstream);
+        found.map(|(_, breakers)| breakers).ok_or_else(|| UnknownDownstream(downstream.to_owned()))
+    }
+}

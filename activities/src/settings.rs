@@ -1,0 +1,214 @@
+//! A downstream's configuration, checked: every refusal names the key and says what to write.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use overdue_runtime::activity::RetryPolicy;
+use url::Url;
+
+use crate::config::{AuthConfig, DownstreamConfig, Hidden, RateConfig, RetryConfig};
+use crate::error::ConfigError;
+
+/// Headers that every request has from us, or that belong to the connection.
+const OWN_HEADERS: [&str; 9] = [
+    "idempotency-key",
+    "traceparent",
+    "tracestate",
+    "content-type",
+    "content-length",
+    "host",
+    "connection",
+    "transfer-encoding",
+    "expect",
+];
+/// More attempts than anybody waits for; a larger number is a slip.
+const ATTEMPTS_MAX: i64 = 1_000_000;
+
+/// One downstream's settings.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) name: &'static str,
+    /// Without a slash at its end.
+    pub(crate) base: String,
+    pub(crate) timeout: Duration,
+    pub(crate) tries: u32,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) breaker_failures: u32,
+    pub(crate) breaker_open: Duration,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) concurrency: usize,
+    pub(crate) retry_after_max: Duration,
+    pub(crate) headers: HeaderMap,
+    /// The secret in the headers, to be kept out of what downstreams say back.
+    pub(crate) secret: Option<String>,
+}
+
+/// A limit on sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate {
+    /// Time between two sends at the full rate.
+    pub(crate) period: Duration,
+    pub(crate) burst: u32,
+}
+
+impl Settings {
+    pub(crate) fn check(name: &'static str, config: &DownstreamConfig) -> Result<Self, ConfigError> {
+        let keys = Keys(format!("downstreams.{name}"));
+        let (mut headers, secret) = (keys.headers("headers", &config.headers)?, keys.secret(config.auth.as_ref())?);
+        let secret = secret.map(|(header, value, secret)| {
+            headers.insert(header, value);
+            secret
+        });
+        Ok(Self {
+            name,
+            base: keys.base(&config.url)?,
+            timeout: keys.within("timeout", config.timeout.0, Duration::from_millis(1), Duration::from_secs(600))?,
+            tries: keys.whole("tries", config.tries, 10)?,
+            retry: keys.retry(&config.retry)?,
+            breaker_failures: keys.whole("breaker.failures", config.breaker.failures, 10_000)?,
+            breaker_open: keys.within(
+                "breaker.open",
+                config.breaker.open.0,
+                Duration::from_millis(1),
+                Duration::from_secs(3600),
+            )?,
+            rate: config.rate.as_ref().map(|rate| keys.rate(rate)).transpose()?,
+            concurrency: keys.whole("concurrency", config.concurrency, 10_000)? as usize,
+            retry_after_max: keys.within(
+                "retry_after_max",
+                config.retry_after_max.0,
+                Duration::from_millis(1),
+                Duration::from_secs(30 * 24 * 3600),
+            )?,
+            headers,
+            secret,
+        })
+    }
+}
+
+/// The place of a table in the configuration.
+pub(crate) struct Keys(pub(crate) String);
+
+impl Keys {
+    pub(crate) fn refuse<T>(&self, key: &str, message: impl Into<String>) -> Result<T, ConfigError> {
+        Err(ConfigError::invalid(format!("{}.{key}", self.0), message))
+    }
+
+    fn base(&self, url: &Hidden) -> Result<String, ConfigError> {
+        let Ok(parsed) = Url::parse(&url.0) else {
+            return self.refuse("url", "must be a URL such as http://stock.internal:9002");
+        };
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return self.refuse("url", "must begin with http:// or https://");
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return self.refuse("url", "must hold no credentials: name an environment variable or a file under `auth`");
+        }
+        if parsed.query().is_some() || parsed.fragment().is_some() {
+            return self.refuse(
+                "url",
+                "must end before the '?' and the '#': secrets belong under `auth`, parameters into a call's `path`",
+            );
+        }
+        Ok(parsed.as_str().trim_end_matches('/').to_owned())
+    }
+
+    fn whole(&self, key: &str, value: i64, max: i64) -> Result<u32, ConfigError> {
+        match u32::try_from(value) {
+            Ok(whole) if (1..=max).contains(&value) => Ok(whole),
+            _ => self.refuse(key, format!("must be a whole number from 1 to {max}")),
+        }
+    }
+
+    fn within(&self, key: &str, value: Duration, min: Duration, max: Duration) -> Result<Duration, ConfigError> {
+        if (min..=max).contains(&value) {
+            return Ok(value);
+        }
+        let shown = |duration| overdue_runtime::ConfigDuration(duration);
+        self.refuse(key, format!("must be from {} to {}", shown(min), shown(max)))
+    }
+
+    fn retry(&self, retry: &RetryConfig) -> Result<RetryPolicy, ConfigError> {
+        let attempts = match retry.attempts {
+            Some(attempts) if !(1..=ATTEMPTS_MAX).contains(&attempts) => {
+                let message = format!("must be from 1 to {ATTEMPTS_MAX}, the first attempt included; leave it out for no limit");
+                return self.refuse("retry.attempts", message);
+            }
+            attempts => attempts.and_then(|attempts| u32::try_from(attempts).ok()),
+        };
+        let policy = RetryPolicy {
+            initial: retry.initial.0,
+            factor: retry.factor,
+            cap: retry.cap.0,
+            attempts,
+            give_up_after: retry.give_up_after.map(|limit| limit.0),
+            jitter: retry.jitter,
+        };
+        policy.checked().or_else(|error| self.refuse("retry", error.to_string()))
+    }
+
+    fn rate(&self, rate: &RateConfig) -> Result<Rate, ConfigError> {
+        if !(0.001..=1_000_000.0).contains(&rate.per_second) {
+            return self.refuse("rate.per_second", "must be a number from 0.001 to 1000000; leave out `rate` for no limit");
+        }
+        let period = Duration::from_secs_f64(1.0 / rate.per_second);
+        Ok(Rate { period, burst: self.whole("rate.burst", rate.burst, 1_000_000)? })
+    }
+
+    pub(crate) fn headers<'a>(
+        &self,
+        key: &str,
+        headers: impl IntoIterator<Item = (&'a String, &'a Hidden)>,
+    ) -> Result<HeaderMap, ConfigError> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let (name, value) = (self.header_name(key, name)?, HeaderValue::from_str(&value.0));
+            let Ok(value) = value else {
+                return self.refuse(&format!("{key}.{name}"), "must be visible ASCII text");
+            };
+            if name == http::header::AUTHORIZATION {
+                return self.refuse(&format!("{key}.{name}"), "secrets are given by reference: use `auth`");
+            }
+            map.insert(name, value);
+        }
+        Ok(map)
+    }
+
+    fn header_name(&self, key: &str, name: &str) -> Result<HeaderName, ConfigError> {
+        match HeaderName::try_from(name) {
+            Ok(name) if OWN_HEADERS.contains(&name.as_str()) => {
+                self.refuse(&format!("{key}.{name}"), "is set by the call itself and cannot be configured")
+            }
+            Ok(name) => Ok(name),
+            Err(_) => self.refuse(key, "holds a name that no header can have"),
+        }
+    }
+
+    /// The header, its value, and the bare secret.
+    fn secret(&self, auth: Option<&AuthConfig>) -> Result<Option<(HeaderName, HeaderValue, String)>, ConfigError> {
+        let Some(auth) = auth else { return Ok(None) };
+        let secret = match (&auth.env, &auth.file) {
+            (Some(variable), None) => match std::env::var(variable) {
+                Ok(secret) => secret,
+                Err(_) => return self.refuse("auth.env", format!("the environment variable {variable} is not set")),
+            },
+            (None, Some(file)) => match std::fs::read_to_string(file) {
+                Ok(secret) => secret,
+                Err(error) => return self.refuse("auth.file", format!("{file} cannot be read: {}", error.kind())),
+            },
+            _ => return self.refuse("auth", "needs either `env` or `file`"),
+        };
+        let secret = secret.trim_end_matches(['\r', '\n']).to_owned();
+        if secret.is_empty() {
+            return self.refuse("auth", "names an empty secret");
+        }
+        let header = self.header_name("auth.header", &auth.header)?;
+        let default_prefix = if header == http::header::AUTHORIZATION { "Bearer " } else { "" };
+        let prefix = auth.prefix.as_deref().unwrap_or(default_prefix);
+        let Ok(mut value) = HeaderValue::from_str(&format!("{prefix}{secret}")) else {
+            return self.refuse("auth", "names a secret that no header can carry: it must be one line of visible ASCII text");
+        };
+        value.set_sensitive(true);
+        Ok(Some((header, value, secret)))
+    }
+}

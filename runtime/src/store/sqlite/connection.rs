@@ -14,8 +14,8 @@ use crate::store::{LOCK_WAIT_MAX, StoreError};
 /// Earlier versions can corrupt a database with a write-ahead log: <https://www.sqlite.org/wal.html#walresetbug>.
 const SQLITE_VERSION_MIN: (u32, u32, u32) = (3, 51, 3);
 
-/// More readers would only wait for the same disk.
-const READERS_MAX: u32 = 4;
+/// Connections of each of the two pools that read. More would only wait for the same disk.
+const READERS_MAX: u32 = 2;
 
 /// Prepared statements kept; above the number of statements there are, in every size.
 const STATEMENTS_MAX: usize = 256;

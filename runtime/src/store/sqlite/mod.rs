@@ -74,7 +74,8 @@ impl SqliteStore {
             }
         };
         let gate = Arc::new(RwLock::new(()));
-        let readers = Readers { pool: connection::open_readers(path), gate: Arc::clone(&gate) };
+        let readers =
+            Readers { engine: connection::open_readers(path), people: connection::open_readers(path), gate: Arc::clone(&gate) };
         let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
         #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
         tokio::spawn(Writer::new(path.to_owned(), connection, gate, lock).run(queue));
@@ -178,7 +179,7 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
-        let mut snapshot = self.readers.snapshot().await?;
+        let mut snapshot = self.readers.page().await?;
         list::page(&mut snapshot, filter, after, limit, &self.all_shards).await.map_err(store_error)
     }
 
@@ -208,7 +209,7 @@ impl Store for SqliteStore {
 
     async fn close(&self) {
         // Readers first: the last connection to close copies the log back.
-        self.readers.pool.close().await;
+        self.readers.close().await;
         let (answer, answered) = oneshot::channel();
         if self.commands.send(Command::Close { answer }).await.is_ok() {
             let _ = answered.await;

@@ -29,6 +29,20 @@ const WRITER_CACHE: &str = "-65536";
 /// Page cache of each reader.
 const READER_CACHE: &str = "-8192";
 
+/// The path with every symbolic link resolved, so that two names of one file share one lock.
+pub(super) fn real_path(database: &Path) -> Result<PathBuf, StoreError> {
+    if let Ok(found) = database.canonicalize() {
+        return Ok(found);
+    }
+    let refused = |why: &dyn std::fmt::Display| {
+        StoreError::Refused(format!("{} cannot be the path of a database: {why}", database.display()))
+    };
+    let name = database.file_name().ok_or_else(|| refused(&"it names no file"))?;
+    let parent = database.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent.canonicalize().map_err(|error| refused(&error))?;
+    Ok(parent.join(name))
+}
+
 /// Takes the lock that tells other processes to keep off; the operating system releases it when this one ends.
 pub(super) fn lock(database: &Path) -> Result<File, StoreError> {
     let path = lock_path(database);

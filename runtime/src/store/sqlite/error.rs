@@ -92,6 +92,11 @@ pub(super) fn at_commit(error: sqlx::Error) -> CommitError {
     }
 }
 
+/// Whether a failed COMMIT certainly applied nothing.
+pub(super) fn is_definite(error: &sqlx::Error) -> bool {
+    matches!(situation(error), Situation::Full | Situation::Unstorable | Situation::Locked)
+}
+
 /// A stored value that this program cannot have written.
 pub(super) fn unreadable(column: &'static str, value: impl std::fmt::Display) -> sqlx::Error {
     sqlx::Error::Decode(format!("column {column} holds {value}").into())

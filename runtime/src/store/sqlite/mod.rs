@@ -63,7 +63,7 @@ impl SqliteStore {
     /// [`StoreError::Refused`], with what to do about it: when another process has the database, when it has another
     /// number of shards or was written by an older or a newer program, or when it cannot be opened.
     pub async fn open(path: impl AsRef<Path>, shards: u16) -> Result<Self, StoreError> {
-        let path = path.as_ref();
+        let path = &connection::real_path(path.as_ref())?;
         let lock = connection::lock(path)?;
         let mut connection = connection::open_writer(path).await?;
         let version = match Self::prepare(&mut connection, shards).await {
@@ -96,6 +96,7 @@ impl SqliteStore {
         if !path.exists() {
             return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
         }
+        let path = &connection::real_path(path)?;
         let _lock = connection::lock(path)?;
         let mut connection = connection::open_writer(path).await?;
         let migrated = schema::prepare(&mut connection, OlderSchema::Migrate).await;

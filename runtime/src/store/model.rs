@@ -237,3 +237,58 @@ fn position(filter: &Filter, listed: &Listed) -> Position {
 fn order(filter: &Filter, position: &Position) -> (Option<Timestamp>, String, String) {
     (filter.due_before.and(position.wake_at), position.workflow_type.clone(), position.id.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::store::conformance::fixtures::{Node, new, order};
+
+    #[tokio::test]
+    async fn a_commit_fails_as_asked_for_and_the_next_one_does_not() {
+        for (failure, applied) in [
+            (CommitFailure::DiskFull, false),
+            (CommitFailure::Unavailable, false),
+            (CommitFailure::Rejected, false),
+            (CommitFailure::FenceLost, false),
+            (CommitFailure::UnknownNotApplied, false),
+            (CommitFailure::UnknownApplied, true),
+        ] {
+            let store = Arc::new(ModelStore::new(64));
+            let node = Node::on(store.clone()).await;
+            store.fail_next_commit(failure);
+            let error = node.try_commit(&[Write::Start(new(&order("1")))]).await.unwrap_err();
+            let unknown = matches!(error, CommitError::Unknown(_));
+            let asked_for_unknown = matches!(failure, CommitFailure::UnknownApplied | CommitFailure::UnknownNotApplied);
+            assert_eq!(unknown, asked_for_unknown, "{failure:?}: {error}");
+            assert_eq!(node.find(&order("1")).await.is_some(), applied, "{failure:?}");
+            node.start(new(&order("2"))).await;
+            assert_eq!(store.commits(), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn failures_that_are_asked_for_together_come_one_after_another() {
+        let store = Arc::new(ModelStore::new(64));
+        let node = Node::on(store.clone()).await;
+        store.fail_next_commit(CommitFailure::DiskFull);
+        store.fail_next_commit(CommitFailure::Unavailable);
+        assert!(matches!(node.try_commit(&[]).await, Err(CommitError::DiskFull(_))));
+        assert!(matches!(node.try_commit(&[]).await, Err(CommitError::Unavailable(_))));
+        assert_eq!(node.commit(&[]).await, vec![]);
+    }
+
+    #[tokio::test]
+    async fn an_unknown_outcome_is_settled_by_joining_again_and_reading() {
+        let store = Arc::new(ModelStore::new(64));
+        let node = Node::on(store.clone()).await;
+        store.fail_next_commit(CommitFailure::UnknownApplied);
+        let start = Write::Start(new(&order("1")));
+        assert!(node.try_commit(std::slice::from_ref(&start)).await.is_err());
+        let again = Node::on(store.clone()).await;
+        assert!(matches!(node.try_commit(&[]).await, Err(CommitError::FenceLost { .. })), "nothing can land late");
+        let Outcome::Exists(row) = again.write(start).await else { panic!("it is there") };
+        assert_eq!(row.run_id, new(&order("1")).run_id, "and it is ours");
+    }
+}

@@ -154,6 +154,8 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
                 ("c", vec![("sku", number("7.0")), ("region", text("eu"))]),
                 ("d", vec![("sku", AttributeValue::Bool(true))]),
                 ("e", vec![]),
+                // The value asked for, under another name.
+                ("f", vec![("region", text("eu")), ("sku", text("B")), ("colour", text("7"))]),
             ];
             for (id, attributes) in rows {
                 let mut start = new(&order(id));
@@ -173,7 +175,7 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
                 (filter(&[("sku", &[text("7"), number("7")])]), vec!["a", "b"]),
                 (filter(&[("sku", &[number("7"), number("7.0"), text("7")])]), vec!["a", "b", "c"]),
                 (filter(&[("sku", &[AttributeValue::Bool(true), text("true")])]), vec!["d"]),
-                (filter(&[("region", &[text("eu")])]), vec!["a", "c"]),
+                (filter(&[("region", &[text("eu")])]), vec!["a", "c", "f"]),
                 (filter(&[("region", &[text("eu")]), ("sku", &[text("7"), number("7")])]), vec!["a"]),
                 (filter(&[("sku", &[])]), vec![]),
                 (filter(&[("colour", &[text("red")])]), vec![]),

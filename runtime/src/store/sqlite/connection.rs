@@ -14,8 +14,8 @@ use crate::store::{LOCK_WAIT_MAX, StoreError};
 /// Earlier versions can corrupt a database with a write-ahead log: <https://www.sqlite.org/wal.html#walresetbug>.
 const SQLITE_VERSION_MIN: (u32, u32, u32) = (3, 51, 3);
 
-/// More readers would only wait for the same disk.
-const READERS_MAX: u32 = 4;
+/// Connections of each of the two pools that read. More would only wait for the same disk.
+const READERS_MAX: u32 = 2;
 
 /// Prepared statements kept; above the number of statements there are, in every size.
 const STATEMENTS_MAX: usize = 256;
@@ -28,6 +28,20 @@ const CHECKPOINT_PAGES: &str = "4000";
 const WRITER_CACHE: &str = "-65536";
 /// Page cache of each reader.
 const READER_CACHE: &str = "-8192";
+
+/// The path with every symbolic link resolved, so that two names of one file share one lock.
+pub(super) fn real_path(database: &Path) -> Result<PathBuf, StoreError> {
+    if let Ok(found) = database.canonicalize() {
+        return Ok(found);
+    }
+    let refused = |why: &dyn std::fmt::Display| {
+        StoreError::Refused(format!("{} cannot be the path of a database: {why}", database.display()))
+    };
+    let name = database.file_name().ok_or_else(|| refused(&"it names no file"))?;
+    let parent = database.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent.canonicalize().map_err(|error| refused(&error))?;
+    Ok(parent.join(name))
+}
 
 /// Takes the lock that tells other processes to keep off; the operating system releases it when this one ends.
 pub(super) fn lock(database: &Path) -> Result<File, StoreError> {

@@ -92,7 +92,128 @@ pub(super) fn at_commit(error: sqlx::Error) -> CommitError {
     }
 }
 
+/// Whether a failed COMMIT certainly applied nothing.
+pub(super) fn is_definite(error: &sqlx::Error) -> bool {
+    matches!(situation(error), Situation::Full | Situation::Unstorable | Situation::Locked)
+}
+
 /// A stored value that this program cannot have written.
 pub(super) fn unreadable(column: &'static str, value: impl std::fmt::Display) -> sqlx::Error {
     sqlx::Error::Decode(format!("column {column} holds {value}").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::error::Error;
+    use std::fmt;
+
+    use sqlx::error::{DatabaseError, ErrorKind};
+
+    use super::*;
+
+    /// An error of SQLite as far as this module looks at it.
+    #[derive(Debug)]
+    struct Code(i32);
+
+    impl fmt::Display for Code {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the disk is full, the database is locked and corrupt")
+        }
+    }
+
+    impl Error for Code {}
+
+    impl DatabaseError for Code {
+        fn message(&self) -> &str {
+            "the disk is full, the database is locked and corrupt"
+        }
+
+        fn code(&self) -> Option<Cow<'_, str>> {
+            Some(self.0.to_string().into())
+        }
+
+        fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+            self
+        }
+
+        fn kind(&self) -> ErrorKind {
+            ErrorKind::Other
+        }
+    }
+
+    fn error(code: i32) -> sqlx::Error {
+        sqlx::Error::Database(Box::new(Code(code)))
+    }
+
+    #[test]
+    fn a_failed_commit_is_definite_only_where_nothing_can_have_reached_the_log() {
+        for (code, expected) in [
+            (ffi::SQLITE_FULL, "full"),
+            (ffi::SQLITE_BUSY, "unavailable"),
+            (ffi::SQLITE_BUSY_SNAPSHOT, "unavailable"),
+            (ffi::SQLITE_CONSTRAINT_UNIQUE, "rejected"),
+            (ffi::SQLITE_IOERR, "unknown"),
+            (ffi::SQLITE_IOERR_FSYNC, "unknown"),
+            (ffi::SQLITE_IOERR_SHMSIZE, "unknown"),
+            (ffi::SQLITE_CORRUPT, "unknown"),
+            (ffi::SQLITE_NOMEM, "unknown"),
+            (ffi::SQLITE_READONLY, "unknown"),
+        ] {
+            assert_eq!(name(&at_commit(error(code))), expected, "code {code}");
+        }
+        assert_eq!(name(&at_commit(sqlx::Error::WorkerCrashed)), "unknown");
+    }
+
+    #[test]
+    fn before_the_commit_every_failure_is_definite() {
+        for (code, expected) in [
+            (ffi::SQLITE_FULL, "full"),
+            (ffi::SQLITE_BUSY, "unavailable"),
+            (ffi::SQLITE_LOCKED, "unavailable"),
+            (ffi::SQLITE_CONSTRAINT_CHECK, "rejected"),
+            (ffi::SQLITE_CONSTRAINT_PRIMARYKEY, "rejected"),
+            (ffi::SQLITE_CONSTRAINT_DATATYPE, "rejected"),
+            (ffi::SQLITE_TOOBIG, "rejected"),
+            (ffi::SQLITE_MISMATCH, "rejected"),
+            (ffi::SQLITE_IOERR_READ, "unavailable"),
+            (ffi::SQLITE_CORRUPT, "unavailable"),
+            (ffi::SQLITE_NOTADB, "unavailable"),
+            (ffi::SQLITE_ERROR, "unavailable"),
+        ] {
+            assert_eq!(name(&Fault::Sql(error(code)).before_commit(7)), expected, "code {code}");
+        }
+        assert_eq!(name(&Fault::Sql(sqlx::Error::WorkerCrashed).before_commit(7)), "unavailable");
+        assert_eq!(name(&Fault::Unstorable("rev".into()).before_commit(7)), "rejected");
+        assert!(matches!(Fault::FenceLost.before_commit(7), CommitError::FenceLost { expected: 7 }));
+    }
+
+    #[test]
+    fn a_failed_read_tells_damage_from_a_store_that_is_away() {
+        assert!(matches!(store_error(error(ffi::SQLITE_CORRUPT)), StoreError::Corrupt(_)));
+        assert!(matches!(store_error(unreadable("rev", -1)), StoreError::Corrupt(_)));
+        assert!(matches!(store_error(error(ffi::SQLITE_BUSY)), StoreError::Unavailable(_)));
+        assert!(matches!(store_error(error(ffi::SQLITE_IOERR)), StoreError::Unavailable(_)));
+        assert!(matches!(store_error(sqlx::Error::PoolTimedOut), StoreError::Unavailable(_)));
+        assert!(matches!(store_error(sqlx::Error::PoolClosed), StoreError::Closed));
+        assert!(matches!(store_error(error(ffi::SQLITE_FULL)), StoreError::DiskFull(_)));
+    }
+
+    fn name(error: &CommitError) -> &'static str {
+        match error {
+            CommitError::FenceLost { .. } => "fence lost",
+            CommitError::Rejected(_) => "rejected",
+            CommitError::DiskFull(_) => "full",
+            CommitError::Unavailable(_) => "unavailable",
+            CommitError::Unknown(_) => "unknown",
+        }
+    }
 }

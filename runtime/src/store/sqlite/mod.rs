@@ -63,7 +63,7 @@ impl SqliteStore {
     /// [`StoreError::Refused`], with what to do about it: when another process has the database, when it has another
     /// number of shards or was written by an older or a newer program, or when it cannot be opened.
     pub async fn open(path: impl AsRef<Path>, shards: u16) -> Result<Self, StoreError> {
-        let path = path.as_ref();
+        let path = &connection::real_path(path.as_ref())?;
         let lock = connection::lock(path)?;
         let mut connection = connection::open_writer(path).await?;
         let version = match Self::prepare(&mut connection, shards).await {
@@ -74,7 +74,8 @@ impl SqliteStore {
             }
         };
         let gate = Arc::new(RwLock::new(()));
-        let readers = Readers { pool: connection::open_readers(path), gate: Arc::clone(&gate) };
+        let readers =
+            Readers { engine: connection::open_readers(path), people: connection::open_readers(path), gate: Arc::clone(&gate) };
         let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
         #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
         tokio::spawn(Writer::new(path.to_owned(), connection, gate, lock).run(queue));
@@ -95,6 +96,7 @@ impl SqliteStore {
         if !path.exists() {
             return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
         }
+        let path = &connection::real_path(path)?;
         let _lock = connection::lock(path)?;
         let mut connection = connection::open_writer(path).await?;
         let migrated = schema::prepare(&mut connection, OlderSchema::Migrate).await;
@@ -178,7 +180,7 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
-        let mut snapshot = self.readers.snapshot().await?;
+        let mut snapshot = self.readers.page().await?;
         list::page(&mut snapshot, filter, after, limit, &self.all_shards).await.map_err(store_error)
     }
 
@@ -208,7 +210,7 @@ impl Store for SqliteStore {
 
     async fn close(&self) {
         // Readers first: the last connection to close copies the log back.
-        self.readers.pool.close().await;
+        self.readers.close().await;
         let (answer, answered) = oneshot::channel();
         if self.commands.send(Command::Close { answer }).await.is_ok() {
             let _ = answered.await;

@@ -15,7 +15,10 @@ use crate::store::StoreError;
 pub(super) type Gate = Arc<RwLock<()>>;
 
 pub(super) struct Readers {
-    pub(super) pool: SqlitePool,
+    /// What the engine needs to go on.
+    pub(super) engine: SqlitePool,
+    /// What people look at. A filter that few rows pass can keep a connection for long; the engine must not wait for it.
+    pub(super) people: SqlitePool,
     pub(super) gate: Gate,
 }
 
@@ -29,15 +32,30 @@ impl Readers {
     /// For a single statement, which is its own snapshot.
     pub(super) async fn connection(&self) -> Result<Reading<PoolConnection<Sqlite>>, StoreError> {
         let turn = Arc::clone(&self.gate).read_owned().await;
-        let connection = self.pool.acquire().await.map_err(store_error)?;
+        let connection = self.engine.acquire().await.map_err(store_error)?;
         Ok(Reading { connection, _turn: turn })
     }
 
     /// For several statements that must see one state. Ends when dropped.
     pub(super) async fn snapshot(&self) -> Result<Reading<Transaction<'static, Sqlite>>, StoreError> {
+        self.snapshot_of(&self.engine).await
+    }
+
+    /// A snapshot for a page that somebody looks at.
+    pub(super) async fn page(&self) -> Result<Reading<Transaction<'static, Sqlite>>, StoreError> {
+        self.snapshot_of(&self.people).await
+    }
+
+    async fn snapshot_of(&self, pool: &SqlitePool) -> Result<Reading<Transaction<'static, Sqlite>>, StoreError> {
         let turn = Arc::clone(&self.gate).read_owned().await;
-        let connection = self.pool.begin().await.map_err(store_error)?;
+        let connection = pool.begin().await.map_err(store_error)?;
         Ok(Reading { connection, _turn: turn })
+    }
+
+    /// Waits for the reads under way; later ones are refused.
+    pub(super) async fn close(&self) {
+        self.people.close().await;
+        self.engine.close().await;
     }
 }
 

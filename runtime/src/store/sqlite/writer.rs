@@ -13,7 +13,7 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::commit::{self, Batch, Memory};
-use super::error::{Fault, at_commit, primary_code, store_error};
+use super::error::{Fault, at_commit, is_definite, primary_code, store_error};
 use super::readers::Gate;
 use super::{connection, lane, tokens};
 use crate::store::{CommitError, Fence, Outcome, StoreError, Token, Write};
@@ -146,15 +146,7 @@ impl Writer {
                 return Err(fault.before_commit(fence.epoch));
             }
         };
-        if let Err(error) = self.execute("COMMIT").await {
-            self.roll_back().await;
-            let error = at_commit(error);
-            if let CommitError::Unknown(_) = error {
-                // Whatever this connection believes of the log is not to be built on.
-                self.connection = None;
-            }
-            return Err(error);
-        }
+        self.end().await.map_err(at_commit)?;
         Ok(outcomes)
     }
 
@@ -169,14 +161,13 @@ impl Writer {
         };
         self.begin().await.map_err(refused)?;
         let Some(connection) = &mut self.connection else { return Err(StoreError::Unavailable(LOST.into())) };
-        let result = match write(connection).await {
-            Ok(value) => self.execute("COMMIT").await.map(|()| value),
-            Err(error) => Err(error),
-        };
-        if result.is_err() {
-            self.roll_back().await;
+        match write(connection).await {
+            Ok(value) => self.end().await.map(|()| value).map_err(store_error),
+            Err(error) => {
+                self.roll_back().await;
+                Err(store_error(error))
+            }
         }
-        result.map_err(store_error)
     }
 
     async fn begin(&mut self) -> Result<(), Fault> {
@@ -191,6 +182,18 @@ impl Writer {
             return Err(error.into());
         }
         Ok(())
+    }
+
+    async fn end(&mut self) -> Result<(), sqlx::Error> {
+        let ended = self.execute("COMMIT").await;
+        if let Err(error) = &ended {
+            self.roll_back().await;
+            if !is_definite(error) {
+                // Whatever this connection believes of the log is not to be built on.
+                self.connection = None;
+            }
+        }
+        ended
     }
 
     /// Leaves the connection without a transaction, or leaves no connection.

@@ -87,6 +87,30 @@ async fn a_caller_that_goes_away_does_not_stop_its_commit() {
 }
 
 #[tokio::test]
+async fn a_read_that_is_given_up_leaves_no_old_state_behind() {
+    let dir = scratch();
+    let store = Arc::new(SqliteStore::open(dir.path().join("a.db"), 64).await.unwrap());
+    let node = Node::on(store.clone()).await;
+    for n in 0..100u64 {
+        let key = order(&n.to_string());
+        let keys = [key.clone()];
+        // Given up after another number of polls each time.
+        let mut read = store.load(&keys);
+        for _ in 0..n % 7 {
+            if futures::poll!(&mut read).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(read);
+        node.start(new(&key)).await;
+        for _ in 0..4 {
+            assert!(store.load(&keys).await.unwrap()[0].is_some(), "a connection shows the state before the commit");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_log_that_readers_let_grow_is_cut() {
     let dir = scratch();
     let file = dir.path().join("a.db");

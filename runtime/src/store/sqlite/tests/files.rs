@@ -88,6 +88,18 @@ async fn a_second_store_on_one_file_is_refused_until_the_first_is_closed() {
     opened(&file).await.close().await;
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_second_name_of_a_file_is_the_same_file() {
+    let dir = scratch();
+    let (file, link) = (dir.path().join("a.db"), dir.path().join("link.db"));
+    let store = opened(&file).await;
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    assert!(refusal(&link, 64).await.contains("another overdue"));
+    store.close().await;
+    opened(&link).await.close().await;
+}
+
 #[tokio::test]
 async fn a_store_that_is_dropped_releases_its_file() {
     let dir = scratch();

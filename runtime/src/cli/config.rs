@@ -8,6 +8,7 @@ use config::{Config as Layers, Environment as EnvironmentLayer, File, FileFormat
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::duration::ConfigDuration;
 use crate::engine::EngineConfig;
 
 /// Variables that begin like configuration and are none.
@@ -171,28 +172,7 @@ impl Config {
 }
 
 fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_duration(&text).map_err(serde::de::Error::custom)
-}
-
-/// Reads a duration such as `500ms`, `30s`, `5m`, `72h` or `7d`.
-///
-/// # Errors
-/// What to write instead.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let refused = || format!("{text:?} is no duration: write a whole number with its unit, such as 500ms, 30s, 5m, 72h or 7d");
-    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(refused)?;
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| refused())?;
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(refused()),
-    };
-    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(refused)
+    ConfigDuration::deserialize(deserializer).map(|duration| duration.0)
 }
 
 #[cfg(test)]
@@ -206,16 +186,6 @@ mod tests {
     }
 
     #[test]
-    fn durations_carry_their_unit() {
-        for (text, millis) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("72h", 259_200_000), ("7d", 604_800_000)] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
-        }
-        for text in ["30", "s", "1.5s", "-1s", "5 m", "99999999999999999999d", ""] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
     fn an_unknown_key_is_refused_by_name() {
         assert!(read("[engin]\nscan = \"1s\"").unwrap_err().to_string().contains("engin"));
         let error = read("[engine]\nscann = \"1s\"").unwrap().engine().unwrap_err();
@@ -225,7 +195,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_refused_with_its_path() {
         let error = read("[engine]\nscan = \"soon\"").unwrap().engine().unwrap_err();
-        assert!(error.to_string().contains("engine.scan") && error.to_string().contains("30s"), "{error}");
+        assert!(error.to_string().contains("engine.scan") && error.to_string().contains("500ms"), "{error}");
         assert!(read("[engine]\nshards = 0").unwrap().engine().unwrap_err().to_string().contains("engine.shards"));
     }
 

@@ -210,7 +210,7 @@ fn advance() -> impl Strategy<Value = Advance> {
     let record = prop::option::of((2u64..8, 1u8..9));
     let row = prop::option::of(row());
     let signals = (signal_ids(), signal_ids());
-    (key(), another_run, 0u64..3, record, row, signals, vec(new(), 0..2), any::<bool>()).prop_map(
+    (key(), another_run, 0u64..3, record, row, signals, vec(new(), 0..3), any::<bool>()).prop_map(
         |(key, another_run, rev, record, row, (consume, hold), spawn, guard_inbox)| Advance {
             shard: key.shard(SHARDS),
             run_id: run_of(&if another_run { WorkflowKey::new("another", "run") } else { key.clone() }),

@@ -185,6 +185,17 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             assert_eq!(node.load(&order("3")).await.records.len(), 1);
         })
     }),
+    ("of two executions of one key that one transition would spawn, the first is created", |store| {
+        Box::pin(async move {
+            let node = Node::on(store).await;
+            node.start(new(&order("1"))).await;
+            let mut second = new(&order("2"));
+            second.run_id = run_of(&order("another run"));
+            let write = Advance { spawn: vec![new(&order("2")), second], ..advance(&order("1")) };
+            assert_eq!(node.write(Write::Advance(write)).await, Outcome::Advanced);
+            assert_eq!(node.find(&order("2")).await.unwrap().run_id, run_of(&order("2")));
+        })
+    }),
     ("taking up or holding a signal that is not there is no error", |store| {
         Box::pin(async move {
             let node = Node::on(store).await;

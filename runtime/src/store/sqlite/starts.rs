@@ -36,7 +36,9 @@ pub(super) async fn create(batch: &mut Batch<'_>, new: &[&NewExecution]) -> Resu
     for new in new {
         sorted.push((batch.type_code(new.key.workflow_type()).await?, *new));
     }
-    sorted.sort_unstable_by(|(code, new), (other_code, other)| (code, new.key.id()).cmp(&(other_code, other.key.id())));
+    // Stable: of two with one key, which only one transition can spawn in one round, the first is created.
+    sorted.sort_by(|(code, new), (other_code, other)| (code, new.key.id()).cmp(&(other_code, other.key.id())));
+    sorted.dedup_by(|(_, later), (_, first)| later.key == first.key);
 
     let keys: Vec<_> = sorted.iter().map(|(code, new)| (*code, new.key.id())).collect();
     let existing = executions::existing(batch.connection, &keys).await?;

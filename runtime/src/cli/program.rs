@@ -5,7 +5,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 
 use super::args::{Cli, Task};
 use super::config::Config;
@@ -15,7 +15,7 @@ use crate::engine::{Environment, Registries};
 /// Why a command failed, for a person.
 pub(super) type Failure = Box<dyn Error + Send + Sync>;
 /// What a command of the program's own runs as.
-pub type CommandFuture = BoxFuture<'static, Result<ExitCode, Box<dyn Error + Send + Sync>>>;
+pub type CommandFuture = LocalBoxFuture<'static, Result<ExitCode, Box<dyn Error + Send + Sync>>>;
 
 type Register = Box<dyn Fn(&Config, &Environment, &mut Registries) -> Result<(), Failure> + Send + Sync>;
 type Run = Box<dyn Fn(ArgMatches) -> CommandFuture + Send + Sync>;

@@ -80,7 +80,7 @@ impl Scanner {
             scan.upcoming = self.store.upcoming(&self.shards, now, scan.horizon, UPCOMING_PER_SHARD_MAX).await?;
         }
         scan.unread = self.store.unread(&self.shards, UNREAD_MAX).await?;
-        if round % SCANS_PER_UNCLAIMED == 0 {
+        if round.is_multiple_of(SCANS_PER_UNCLAIMED) {
             let before = now.saturating_sub(self.buffer);
             scan.unclaimed = self.store.unclaimed(&self.shards, before, UNCLAIMED_MAX).await?;
         }

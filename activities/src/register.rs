@@ -3,6 +3,7 @@
 use overdue_runtime::activity::{ActivityRegistry, Exhausted};
 use overdue_runtime::engine::Environment;
 
+use crate::client::HttpClient;
 use crate::config::DownstreamsConfig;
 use crate::coupons::{self, ReturnCoupon};
 use crate::endpoint::Downstream;
@@ -24,19 +25,21 @@ pub fn register(
     // A refund that cannot go on is the workflow's to handle; any other step waits for a person.
     let (attention, fail) = (Exhausted::NeedsAttention, Exhausted::Fail);
 
+    let client = HttpClient::new(environment)?;
+
     let calls = [&orders::CANCEL_ORDER, &orders::CONFIRM_PAID];
-    let orders = Downstream::new("orders", &config.orders, &calls, environment)?;
+    let orders = Downstream::new("orders", &config.orders, &calls, &client, environment)?;
     activities.register(CancelOrder(orders.endpoint(&orders::CANCEL_ORDER, attention)?));
     activities.register(ConfirmPaid(orders.endpoint(&orders::CONFIRM_PAID, attention)?));
 
-    let stock = Downstream::new("stock", &config.stock, &[&stock::RELEASE_STOCK], environment)?;
+    let stock = Downstream::new("stock", &config.stock, &[&stock::RELEASE_STOCK], &client, environment)?;
     activities.register(ReleaseStock(stock.endpoint(&stock::RELEASE_STOCK, attention)?));
 
-    let coupons = Downstream::new("coupons", &config.coupons, &[&coupons::RETURN_COUPON], environment)?;
+    let coupons = Downstream::new("coupons", &config.coupons, &[&coupons::RETURN_COUPON], &client, environment)?;
     activities.register(ReturnCoupon(coupons.endpoint(&coupons::RETURN_COUPON, attention)?));
 
     let calls = [&payments::CLOSE_PAYMENT, &payments::VOID_PAYMENT, &payments::REFUND_PAYMENT, &payments::REFUND_STATUS];
-    let payments = Downstream::new("payments", &config.payments, &calls, environment)?;
+    let payments = Downstream::new("payments", &config.payments, &calls, &client, environment)?;
     activities.register(ClosePayment(payments.endpoint(&payments::CLOSE_PAYMENT, attention)?));
     activities.register(VoidPayment(payments.endpoint(&payments::VOID_PAYMENT, attention)?));
     activities.register(RefundPayment(payments.endpoint(&payments::REFUND_PAYMENT, fail)?));

@@ -2,6 +2,8 @@
 
 use overdue_activities::BreakerState;
 use serde_json::{Value, json};
+use wiremock::matchers::any;
+use wiremock::{Mock, MockServer};
 
 use crate::harness::{Calls, KEY, context, header, json, received, service};
 
@@ -120,10 +122,12 @@ fn outcome_input() -> Value {
 
 #[tokio::test]
 async fn every_outcome_of_every_call_is_read_and_its_request_is_exact() {
+    let shop = MockServer::start().await;
     for row in table() {
+        let calls = Calls::to(&shop.uri(), |_| {});
         for (status, answer) in row.answers {
-            let shop = service(json(status, answer.clone())).await;
-            let calls = Calls::to(&shop.uri(), |_| {});
+            shop.reset().await;
+            Mock::given(any()).respond_with(json(status, answer.clone())).mount(&shop).await;
             let ctx = context().with_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
             let read = calls.attempt(&ctx, row.call, row.input.clone()).await.unwrap();
             assert_eq!(read, answer, "{}", row.call);

@@ -41,8 +41,10 @@ impl Client {
             return outcome(&key, answer);
         };
         // A signal would wait for an execution that does not exist yet; a cancel request needs one.
-        if self.engine().store().find(&key).await?.is_none() {
-            return Err(ClientError::not_found(&key));
+        match self.engine().store().find(&key).await? {
+            None => return Err(ClientError::not_found(&key)),
+            Some(row) if !row.status.is_open() => return Ok(ActionOutcome::Late),
+            Some(_) => {}
         }
         let signal = IncomingSignal {
             name: name.to_owned(),

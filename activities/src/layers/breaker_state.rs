@@ -241,6 +241,32 @@ mod tests {
     }
 
     #[test]
+    fn an_old_failure_does_not_count_after_a_person_closed_it() {
+        let mut machine = Machine::new(1, OPEN, SPACING);
+        let old = machine.admit(Duration::ZERO).unwrap();
+        machine.force_open("maintenance");
+        machine.close();
+        machine.settle(old, Verdict::Failed, Duration::ZERO);
+        assert_eq!(machine.state(Duration::ZERO), BreakerState::Closed { failures: 0 });
+    }
+
+    #[test]
+    fn an_old_probe_does_not_give_away_the_place_of_a_new_one() {
+        let mut machine = Machine::new(1, OPEN, SPACING);
+        let trip = |machine: &mut Machine, now| {
+            let ticket = machine.admit(now).unwrap();
+            machine.settle(ticket, Verdict::Failed, now);
+        };
+        trip(&mut machine, Duration::ZERO);
+        let old = machine.admit(OPEN).unwrap();
+        machine.close();
+        trip(&mut machine, OPEN);
+        machine.admit(OPEN * 2).unwrap();
+        machine.settle(old, Verdict::Neutral, OPEN * 2);
+        assert!(machine.admit(OPEN * 2).is_err(), "a second call went beside the probe");
+    }
+
+    #[test]
     fn a_forced_breaker_stays_open_until_a_person_closes_it() {
         let mut machine = Machine::new(1, OPEN, SPACING);
         let before = machine.admit(Duration::ZERO).unwrap();

@@ -1,6 +1,6 @@
 //! Puts the calls into a program's registry, and keeps hold of their breakers.
 
-use overdue_runtime::activity::{ActivityRegistry, Exhausted};
+use overdue_runtime::activity::{ActivityRegistry, BreakerPanel, BreakerPosition, BreakerView, Exhausted, NoSuchBreaker};
 use overdue_runtime::engine::Environment;
 
 use crate::client::HttpClient;
@@ -61,53 +61,44 @@ pub struct Downstreams {
     breakers: Vec<(&'static str, Breakers)>,
 }
 
-/// One breaker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BreakerStatus {
-    /// Its downstream, such as `payments`.
-    pub downstream: &'static str,
-    /// Its payment channel; none for the downstream as a whole.
-    pub channel: Option<String>,
-    /// Where it stands.
-    pub state: BreakerState,
-}
-
-/// There is no downstream of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no downstream {0:?}: they are orders, stock, coupons and payments")]
-pub struct UnknownDownstream(pub String);
-
-impl Downstreams {
+impl BreakerPanel for Downstreams {
     /// Every breaker; those of channels only while they are shut.
-    pub fn breakers(&self) -> Vec<BreakerStatus> {
+    fn breakers(&self) -> Vec<BreakerView> {
         let each = |(downstream, breakers): &(&'static str, Breakers)| {
             let downstream = *downstream;
-            breakers.states().into_iter().map(move |(channel, state)| BreakerStatus { downstream, channel, state })
+            breakers.states().into_iter().map(move |(channel, state)| view(downstream, channel, state))
         };
         self.breakers.iter().flat_map(each).collect()
     }
 
     /// Opens a breaker until it is closed by [`Self::close`]: that of a payment channel, or of the whole downstream.
     /// It is not durable: a restart forgets it.
-    ///
-    /// # Errors
-    /// [`UnknownDownstream`].
-    pub fn force_open(&self, downstream: &str, channel: Option<&str>, reason: &str) -> Result<(), UnknownDownstream> {
+    fn force_open(&self, downstream: &str, channel: Option<&str>, reason: &str) -> Result<(), NoSuchBreaker> {
         self.of(downstream)?.force_open(channel, reason);
         Ok(())
     }
 
-    /// Closes a breaker, whatever opened it.
-    ///
-    /// # Errors
-    /// [`UnknownDownstream`].
-    pub fn close(&self, downstream: &str, channel: Option<&str>) -> Result<(), UnknownDownstream> {
+    fn close(&self, downstream: &str, channel: Option<&str>) -> Result<(), NoSuchBreaker> {
         self.of(downstream)?.close(channel);
         Ok(())
     }
+}
 
-    fn of(&self, downstream: &str) -> Result<&Breakers, UnknownDownstream> {
+fn view(downstream: &str, channel: Option<String>, state: BreakerState) -> BreakerView {
+    let view = |position| BreakerView::new(downstream, channel, position);
+    match state {
+        BreakerState::Closed { failures } => BreakerView { failures, ..view(BreakerPosition::Closed) },
+        BreakerState::Open { remaining } => view(BreakerPosition::Open).probing_in(remaining),
+        BreakerState::HalfOpen => view(BreakerPosition::HalfOpen),
+        BreakerState::Forced { reason } => BreakerView { reason: Some(reason), ..view(BreakerPosition::ForcedOpen) },
+    }
+}
+
+impl Downstreams {
+    fn of(&self, downstream: &str) -> Result<&Breakers, NoSuchBreaker> {
         let found = self.breakers.iter().find(|(name, _)| *name == downstream);
-        found.map(|(_, breakers)| breakers).ok_or_else(|| UnknownDownstream(downstream.to_owned()))
+        found.map(|(_, breakers)| breakers).ok_or_else(|| {
+            NoSuchBreaker(format!("there is no downstream {downstream:?}: they are orders, stock, coupons and payments"))
+        })
     }
 }

@@ -28,7 +28,7 @@ const FORCED_AGAIN: Duration = Duration::from_secs(30);
 
 /// Where a breaker stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BreakerState {
+pub(crate) enum BreakerState {
     /// Calls go.
     Closed {
         /// Counted failures in a row.

@@ -1,6 +1,6 @@
 //! Every outcome of every call, and the exact request that asks for it.
 
-use overdue_activities::BreakerState;
+use overdue_runtime::activity::{BreakerPanel, BreakerPosition};
 use serde_json::{Value, json};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer};
@@ -242,9 +242,9 @@ async fn a_rejected_close_shuts_its_channel_and_no_other_until_a_person_opens_it
     assert_eq!(received(&shop).await.len(), 1, "nothing more is sent to the channel");
     assert!(status("paypal").await.is_ok());
 
-    let shut = calls.downstreams.breakers().into_iter().find(|breaker| breaker.channel.as_deref() == Some("alipay")).unwrap();
-    let reason = "close-payment was answered REJECTED: bad signature".to_owned();
-    assert_eq!((shut.downstream, shut.state), ("payments", BreakerState::Forced { reason }));
+    let shut = calls.downstreams.breakers().into_iter().find(|breaker| breaker.key.as_deref() == Some("alipay")).unwrap();
+    assert_eq!((shut.downstream.as_str(), shut.position), ("payments", BreakerPosition::ForcedOpen));
+    assert_eq!(shut.reason.as_deref(), Some("close-payment was answered REJECTED: bad signature"));
     calls.downstreams.close("payments", Some("alipay")).unwrap();
     assert!(status("alipay").await.is_ok());
 }

@@ -109,7 +109,8 @@ fn outcome(key: &WorkflowKey, answer: Option<Answer>) -> Result<ActionOutcome, C
     }
 }
 
-fn check_reason(reason: &str) -> Result<(), ClientError> {
+/// Checks why a person acts.
+pub(crate) fn check_reason(reason: &str) -> Result<(), ClientError> {
     if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX || reason.contains('\0') {
         let message = format!("say why, in 1 to {REASON_BYTES_MAX} bytes: it is recorded in the history");
         return Err(ClientError::Invalid(vec![InvalidField::new("reason", message)]));

@@ -62,6 +62,9 @@ impl Call {
             Some("DELETE") => Method::DELETE,
             Some(_) => return keys.refuse("method", "must be GET, POST, PUT, PATCH or DELETE"),
         };
+        if matches!(method, Method::GET | Method::DELETE) && !config.body.is_empty() {
+            return keys.refuse("body", format!("cannot be sent with {method}: put fields into `path`"));
+        }
         let mut headers = settings.headers.clone();
         headers.extend(keys.headers("headers", &config.headers)?);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));

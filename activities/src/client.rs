@@ -16,11 +16,12 @@ use crate::call::Request;
 use crate::error::ConfigError;
 use crate::excerpt::excerpt;
 use crate::retry_after::retry_after;
-use crate::settings::Settings;
 use crate::trace;
 
 /// How long an idle connection is kept: shorter than servers usually do, so that few are found closed.
 const POOL_IDLE: Duration = Duration::from_secs(15);
+/// How long a connection may take to come about; the timeout of a send holds besides.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const USER_AGENT: &str = concat!("overdue/", env!("CARGO_PKG_VERSION"));
 
 /// Makes TLS ready to be used, for the whole process; more than one call does no harm.
@@ -29,7 +30,7 @@ pub fn init_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Sends requests to one downstream.
+/// Sends requests; clones share their connections. One serves all downstreams: what it does is the same for each.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
     client: reqwest::Client,
@@ -37,7 +38,7 @@ pub(crate) struct HttpClient {
 }
 
 impl HttpClient {
-    pub(crate) fn new(settings: &Settings, environment: &Environment) -> Result<Self, ConfigError> {
+    pub(crate) fn new(environment: &Environment) -> Result<Self, ConfigError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(ConfigError::CryptoMissing);
         }
@@ -54,11 +55,10 @@ impl HttpClient {
             .no_brotli()
             .no_deflate()
             .no_zstd()
-            .connect_timeout(settings.timeout)
+            .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE)
-            .pool_max_idle_per_host(settings.concurrency)
             .build()
-            .map_err(|error| ConfigError::Client { downstream: settings.name, reason: root_cause(error) })?;
+            .map_err(|error| ConfigError::Client { reason: root_cause(error) })?;
         Ok(Self { client, environment: environment.clone() })
     }
 

@@ -38,6 +38,7 @@ impl<'a> Downstream<'a> {
         name: &'static str,
         config: &'a DownstreamConfig,
         calls: &[&Definition],
+        client: &HttpClient,
         environment: &Environment,
     ) -> Result<Self, ConfigError> {
         let settings = Settings::check(name, config)?;
@@ -47,7 +48,7 @@ impl<'a> Downstream<'a> {
             return keys.refuse(unknown, format!("is no call of this service: it has {known}"));
         }
         let breakers = Breakers::new(&settings, environment.clock.clone());
-        let stack = Stack::new(&settings, environment, &breakers, HttpClient::new(&settings, environment)?);
+        let stack = Stack::new(&settings, environment, &breakers, client.clone());
         Ok(Self { config, settings, stack, breakers })
     }
 

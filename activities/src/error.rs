@@ -15,10 +15,8 @@ pub enum ConfigError {
     #[error("call overdue_activities::init_crypto() before the activities are registered")]
     CryptoMissing,
     /// The HTTP client cannot be built.
-    #[error("downstreams.{downstream}: the HTTP client cannot be built: {reason}")]
+    #[error("the HTTP client cannot be built: {reason}")]
     Client {
-        /// Of which downstream.
-        downstream: &'static str,
         /// Why.
         reason: String,
     },

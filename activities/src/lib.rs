@@ -32,7 +32,6 @@ pub use config::{
 };
 pub use coupons::{ReturnCoupon, ReturnCouponInput, ReturnCouponOutcome};
 pub use error::ConfigError;
-pub use layers::BreakerState;
 pub use money::{InvalidMoney, Money};
 pub use orders::{
     CancelOrder, CancelOrderInput, CancelOrderOutcome, CancelReason, ConfirmPaid, ConfirmPaidInput, ConfirmPaidOutcome,
@@ -42,5 +41,5 @@ pub use payments::{
     Capture, ClosePayment, ClosePaymentOutcome, EndPaymentInput, RefundPayment, RefundPaymentInput, RefundPaymentOutcome,
     RefundStatus, RefundStatusInput, RefundStatusOutcome, VoidPayment, VoidPaymentOutcome,
 };
-pub use register::{BreakerStatus, Downstreams, UnknownDownstream, register};
+pub use register::{Downstreams, register};
 pub use stock::{ReleaseStock, ReleaseStockInput, ReleaseStockOutcome};

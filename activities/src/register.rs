@@ -1,8 +1,9 @@
 //! Puts the calls into a program's registry, and keeps hold of their breakers.
 
-use overdue_runtime::activity::{ActivityRegistry, Exhausted};
+use overdue_runtime::activity::{ActivityRegistry, BreakerPanel, BreakerPosition, BreakerView, Exhausted, NoSuchBreaker};
 use overdue_runtime::engine::Environment;
 
+use crate::client::HttpClient;
 use crate::config::DownstreamsConfig;
 use crate::coupons::{self, ReturnCoupon};
 use crate::endpoint::Downstream;
@@ -24,19 +25,21 @@ pub fn register(
     // A refund that cannot go on is the workflow's to handle; any other step waits for a person.
     let (attention, fail) = (Exhausted::NeedsAttention, Exhausted::Fail);
 
+    let client = HttpClient::new(environment)?;
+
     let calls = [&orders::CANCEL_ORDER, &orders::CONFIRM_PAID];
-    let orders = Downstream::new("orders", &config.orders, &calls, environment)?;
+    let orders = Downstream::new("orders", &config.orders, &calls, &client, environment)?;
     activities.register(CancelOrder(orders.endpoint(&orders::CANCEL_ORDER, attention)?));
     activities.register(ConfirmPaid(orders.endpoint(&orders::CONFIRM_PAID, attention)?));
 
-    let stock = Downstream::new("stock", &config.stock, &[&stock::RELEASE_STOCK], environment)?;
+    let stock = Downstream::new("stock", &config.stock, &[&stock::RELEASE_STOCK], &client, environment)?;
     activities.register(ReleaseStock(stock.endpoint(&stock::RELEASE_STOCK, attention)?));
 
-    let coupons = Downstream::new("coupons", &config.coupons, &[&coupons::RETURN_COUPON], environment)?;
+    let coupons = Downstream::new("coupons", &config.coupons, &[&coupons::RETURN_COUPON], &client, environment)?;
     activities.register(ReturnCoupon(coupons.endpoint(&coupons::RETURN_COUPON, attention)?));
 
     let calls = [&payments::CLOSE_PAYMENT, &payments::VOID_PAYMENT, &payments::REFUND_PAYMENT, &payments::REFUND_STATUS];
-    let payments = Downstream::new("payments", &config.payments, &calls, environment)?;
+    let payments = Downstream::new("payments", &config.payments, &calls, &client, environment)?;
     activities.register(ClosePayment(payments.endpoint(&payments::CLOSE_PAYMENT, attention)?));
     activities.register(VoidPayment(payments.endpoint(&payments::VOID_PAYMENT, attention)?));
     activities.register(RefundPayment(payments.endpoint(&payments::REFUND_PAYMENT, fail)?));
@@ -58,53 +61,44 @@ pub struct Downstreams {
     breakers: Vec<(&'static str, Breakers)>,
 }
 
-/// One breaker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BreakerStatus {
-    /// Its downstream, such as `payments`.
-    pub downstream: &'static str,
-    /// Its payment channel; none for the downstream as a whole.
-    pub channel: Option<String>,
-    /// Where it stands.
-    pub state: BreakerState,
-}
-
-/// There is no downstream of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no downstream {0:?}: they are orders, stock, coupons and payments")]
-pub struct UnknownDownstream(pub String);
-
-impl Downstreams {
+impl BreakerPanel for Downstreams {
     /// Every breaker; those of channels only while they are shut.
-    pub fn breakers(&self) -> Vec<BreakerStatus> {
+    fn breakers(&self) -> Vec<BreakerView> {
         let each = |(downstream, breakers): &(&'static str, Breakers)| {
             let downstream = *downstream;
-            breakers.states().into_iter().map(move |(channel, state)| BreakerStatus { downstream, channel, state })
+            breakers.states().into_iter().map(move |(channel, state)| view(downstream, channel, state))
         };
         self.breakers.iter().flat_map(each).collect()
     }
 
     /// Opens a breaker until it is closed by [`Self::close`]: that of a payment channel, or of the whole downstream.
     /// It is not durable: a restart forgets it.
-    ///
-    /// # Errors
-    /// [`UnknownDownstream`].
-    pub fn force_open(&self, downstream: &str, channel: Option<&str>, reason: &str) -> Result<(), UnknownDownstream> {
+    fn force_open(&self, downstream: &str, channel: Option<&str>, reason: &str) -> Result<(), NoSuchBreaker> {
         self.of(downstream)?.force_open(channel, reason);
         Ok(())
     }
 
-    /// Closes a breaker, whatever opened it.
-    ///
-    /// # Errors
-    /// [`UnknownDownstream`].
-    pub fn close(&self, downstream: &str, channel: Option<&str>) -> Result<(), UnknownDownstream> {
+    fn close(&self, downstream: &str, channel: Option<&str>) -> Result<(), NoSuchBreaker> {
         self.of(downstream)?.close(channel);
         Ok(())
     }
+}
 
-    fn of(&self, downstream: &str) -> Result<&Breakers, UnknownDownstream> {
+fn view(downstream: &str, channel: Option<String>, state: BreakerState) -> BreakerView {
+    let view = |position| BreakerView::new(downstream, channel, position);
+    match state {
+        BreakerState::Closed { failures } => BreakerView { failures, ..view(BreakerPosition::Closed) },
+        BreakerState::Open { remaining } => view(BreakerPosition::Open).probing_in(remaining),
+        BreakerState::HalfOpen => view(BreakerPosition::HalfOpen),
+        BreakerState::Forced { reason } => BreakerView { reason: Some(reason), ..view(BreakerPosition::ForcedOpen) },
+    }
+}
+
+impl Downstreams {
+    fn of(&self, downstream: &str) -> Result<&Breakers, NoSuchBreaker> {
         let found = self.breakers.iter().find(|(name, _)| *name == downstream);
-        found.map(|(_, breakers)| breakers).ok_or_else(|| UnknownDownstream(downstream.to_owned()))
+        found.map(|(_, breakers)| breakers).ok_or_else(|| {
+            NoSuchBreaker(format!("there is no downstream {downstream:?}: they are orders, stock, coupons and payments"))
+        })
     }
 }

@@ -155,6 +155,19 @@ mod tests {
         assert_eq!(Timestamp::from_micros(0).since(far), Duration::ZERO);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn every_millisecond_reads_back_as_it_is_written(millis in -62_167_219_200_000i64..=253_402_300_799_999) {
+            let stamp = Timestamp::from_micros(millis * 1000);
+            proptest::prop_assert_eq!(stamp.to_string().parse::<Timestamp>(), Ok(stamp));
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC{0,40}") {
+            let _ = text.parse::<Timestamp>();
+        }
+    }
+
     #[test]
     fn milliseconds_survive_the_round_trip() {
         let stamp: Timestamp = "2026-11-30T18:00:00.123Z".parse().unwrap();

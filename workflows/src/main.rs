@@ -1,6 +1,7 @@
 //! The `overdue` program: the shop's workflows and activities, put together.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Command, FromArgMatches};
 use overdue_activities::DownstreamsConfig;
@@ -24,7 +25,7 @@ async fn main() -> ExitCode {
             let downstreams: DownstreamsConfig = config.section("downstreams")?.ok_or(
                 "say where the shop's services are: [downstreams.orders] url = \"…\", and likewise stock, coupons and payments",
             )?;
-            overdue_activities::register(&mut code.activities, &downstreams, environment)?;
+            code.breakers = Some(Arc::new(overdue_activities::register(&mut code.activities, &downstreams, environment)?));
             register(&mut code.workflows, settings);
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         })

@@ -28,7 +28,7 @@ const FORCED_AGAIN: Duration = Duration::from_secs(30);
 
 /// Where a breaker stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BreakerState {
+pub(crate) enum BreakerState {
     /// Calls go.
     Closed {
         /// Counted failures in a row.
@@ -238,6 +238,32 @@ mod tests {
         machine.settle(failing, Verdict::Failed, Duration::ZERO);
         machine.settle(slow, Verdict::Healthy, Duration::ZERO);
         assert!(matches!(machine.state(Duration::ZERO), BreakerState::Open { .. }));
+    }
+
+    #[test]
+    fn an_old_failure_does_not_count_after_a_person_closed_it() {
+        let mut machine = Machine::new(1, OPEN, SPACING);
+        let old = machine.admit(Duration::ZERO).unwrap();
+        machine.force_open("maintenance");
+        machine.close();
+        machine.settle(old, Verdict::Failed, Duration::ZERO);
+        assert_eq!(machine.state(Duration::ZERO), BreakerState::Closed { failures: 0 });
+    }
+
+    #[test]
+    fn an_old_probe_does_not_give_away_the_place_of_a_new_one() {
+        let mut machine = Machine::new(1, OPEN, SPACING);
+        let trip = |machine: &mut Machine, now| {
+            let ticket = machine.admit(now).unwrap();
+            machine.settle(ticket, Verdict::Failed, now);
+        };
+        trip(&mut machine, Duration::ZERO);
+        let old = machine.admit(OPEN).unwrap();
+        machine.close();
+        trip(&mut machine, OPEN);
+        machine.admit(OPEN * 2).unwrap();
+        machine.settle(old, Verdict::Neutral, OPEN * 2);
+        assert!(machine.admit(OPEN * 2).is_err(), "a second call went beside the probe");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use overdue_runtime::activity::ActivityFailure;
 use tower::{Layer, Service};
 
-pub use breaker_state::BreakerState;
+pub(crate) use breaker_state::BreakerState;
 pub(crate) use circuit_breaker::{Breakers, CircuitBreaker};
 pub(crate) use concurrency::ConcurrencyLimit;
 pub(crate) use deadline::Deadline;

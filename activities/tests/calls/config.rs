@@ -76,6 +76,10 @@ fn every_refusal_names_the_key() {
         ("calls.release-stock.method = \"post\"", "downstreams.stock.calls.release-stock.method: must be GET"),
         ("calls.release-stock.path = \"/x/{sku}\"", "downstreams.stock.calls.release-stock.path: may only name"),
         ("calls.release-stock.path = \"/../x\"", "downstreams.stock.calls.release-stock.path: must begin"),
+        (
+            "calls.release-stock = { method = \"DELETE\", body = { orderId = \"o\" } }",
+            "downstreams.stock.calls.release-stock.body: cannot be sent with DELETE",
+        ),
         ("calls.release-stock.body = { sku = \"s\" }", "downstreams.stock.calls.release-stock.body.sku: is no field"),
         (
             "calls.release-stock.outcome.words = { ok = \"DONE\" }",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use overdue_runtime::engine::Clock;
 use overdue_runtime::history::FailureClass::Transient;
 use overdue_runtime::testing::eventually;
@@ -143,15 +144,15 @@ async fn a_service_that_hangs_is_given_up_at_the_timeout_of_one_send() {
     let calls = Calls::to(&shop.url, |config| config.timeout = "5s".parse().unwrap());
     let mut attempt = Box::pin(calls.failure());
     eventually("the request to arrive", || {
-        assert!(futures::FutureExt::now_or_never(&mut attempt).is_none());
+        assert!((&mut attempt).now_or_never().is_none());
         let arrived = (shop.requests() == 1).then_some(());
         async move { arrived }
     })
     .await;
     calls.clock.advance(Duration::from_millis(4999));
-    assert!(futures::FutureExt::now_or_never(&mut attempt).is_none());
+    assert!((&mut attempt).now_or_never().is_none());
     calls.clock.advance(Duration::from_millis(1));
-    assert_eq!(attempt.await.1, "timeout");
+    assert_eq!(attempt.now_or_never().expect("given up by now").1, "timeout");
     assert_eq!(calls.clock.monotonic(), Duration::from_secs(5));
 }
 
@@ -163,7 +164,7 @@ async fn each_try_is_a_send_of_its_own_in_the_same_trace() {
     let mut attempt = Box::pin(calls.attempt(&ctx, "release-stock", release()));
     eventually("the attempt to end", || {
         calls.clock.advance(Duration::from_millis(20));
-        let ended = futures::FutureExt::now_or_never(&mut attempt);
+        let ended = (&mut attempt).now_or_never();
         async move { ended }
     })
     .await

@@ -56,6 +56,8 @@ pub(super) enum Task {
     Resolve(ResolveArgs),
     /// Decide that an activity is not to be done
     Skip(DecideArgs),
+    /// List circuit breakers, and open or close them by hand
+    Breaker(BreakerArgs),
     /// Make, list and revoke the tokens of the HTTP API
     Token(TokenArgs),
     /// Replay stored histories with this program, as a check before it is deployed
@@ -221,6 +223,40 @@ pub(super) enum TokenTask {
     Revoke {
         /// Its name
         name: String,
+    },
+}
+
+#[derive(Args)]
+pub(super) struct BreakerArgs {
+    #[command(subcommand)]
+    pub(super) task: BreakerTask,
+}
+
+#[derive(Subcommand)]
+pub(super) enum BreakerTask {
+    /// List the breakers
+    List,
+    /// Open a breaker until it is closed by hand
+    Open {
+        /// What it protects, such as payments
+        downstream: String,
+        /// The part of it, such as a payment channel; all of it, if left out
+        #[arg(long)]
+        key: Option<String>,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Close a breaker, whatever opened it
+    Close {
+        /// What it protects, such as payments
+        downstream: String,
+        /// The part of it, such as a payment channel; all of it, if left out
+        #[arg(long)]
+        key: Option<String>,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
     },
 }
 

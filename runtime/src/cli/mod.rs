@@ -5,6 +5,7 @@
 
 mod actions;
 mod args;
+mod breakers;
 mod config;
 mod follow;
 mod program;

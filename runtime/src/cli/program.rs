@@ -9,7 +9,7 @@ use futures::future::LocalBoxFuture;
 
 use super::args::{Cli, Task};
 use super::config::Config;
-use super::{actions, follow, replay, serve, show, start, store, tokens};
+use super::{actions, breakers, follow, replay, serve, show, start, store, tokens};
 use crate::engine::{Environment, Registries};
 
 /// Why a command failed, for a person.
@@ -96,6 +96,7 @@ impl Program {
                 actions::decide(&connection, "resolve", args.decision, Some(result)).await
             }
             Task::Skip(args) => actions::decide(&connection, "skip", args, None).await,
+            Task::Breaker(args) => breakers::run(&connection, args).await,
             Task::Token(args) => tokens::run(&connection, args).await,
             Task::Replay(args) => replay::run(self, &connection, args).await,
             Task::Migrate(args) => store::migrate(&args).await,

@@ -69,6 +69,9 @@ pub(super) fn explain(description: &Description, last_at: Option<Timestamp>) -> 
         } else if matches!(activity.state, ActivityState::BackingOff | ActivityState::Parked) {
             actions.push(format!("overdue retry {quoted} {} --reason TEXT", activity.number));
         }
+        if activity.state == ActivityState::Parked {
+            actions.push("overdue breaker list".to_owned());
+        }
     }
     for timer in &description.pending_timers {
         let called = timer.name.as_ref().map_or_else(|| "a timer".to_owned(), |name| format!("timer {name}"));

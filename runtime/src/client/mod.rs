@@ -19,6 +19,7 @@ pub use error::ClientError;
 pub use explain::Explanation;
 pub use list::{ListQuery, ListedWorkflow, WorkflowPage};
 pub use operate::ActionOutcome;
+pub(crate) use operate::check_reason;
 pub use read::HistoryPage;
 pub use signal::{SignalOutcome, SignalRequest, SignalResponse};
 pub use start::{StartRequest, StartResponse};

@@ -41,8 +41,10 @@ impl Client {
             return outcome(&key, answer);
         };
         // A signal would wait for an execution that does not exist yet; a cancel request needs one.
-        if self.engine().store().find(&key).await?.is_none() {
-            return Err(ClientError::not_found(&key));
+        match self.engine().store().find(&key).await? {
+            None => return Err(ClientError::not_found(&key)),
+            Some(row) if !row.status.is_open() => return Ok(ActionOutcome::Late),
+            Some(_) => {}
         }
         let signal = IncomingSignal {
             name: name.to_owned(),
@@ -107,7 +109,8 @@ fn outcome(key: &WorkflowKey, answer: Option<Answer>) -> Result<ActionOutcome, C
     }
 }
 
-fn check_reason(reason: &str) -> Result<(), ClientError> {
+/// Checks why a person acts.
+pub(crate) fn check_reason(reason: &str) -> Result<(), ClientError> {
     if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX || reason.contains('\0') {
         let message = format!("say why, in 1 to {REASON_BYTES_MAX} bytes: it is recorded in the history");
         return Err(ClientError::Invalid(vec![InvalidField::new("reason", message)]));

@@ -1,12 +1,13 @@
 //! An execution at work: its row, what its history adds up to, and the machine that runs its workflow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::attempt::effective;
 use super::notes::{BlockedNote, Notes};
 use super::wake::wake_at;
 use super::{BLOCKED_BACKOFF, Call};
-use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry};
+use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, BreakerPanel};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
 use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
@@ -22,6 +23,8 @@ pub struct Registries {
     pub workflows: WorkflowRegistry,
     /// By activity name.
     pub activities: ActivityRegistry,
+    /// The breakers behind the activities, if there are any, for a person to look at and to set.
+    pub breakers: Option<Arc<dyn BreakerPanel>>,
 }
 
 /// An execution in memory. What it holds may be ahead of the store by the one transition that is being committed.

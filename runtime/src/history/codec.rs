@@ -196,6 +196,13 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = decode(run_id(), &[Record { first_event: 1, bytes: bytes.into() }]);
+        }
+    }
+
     #[test]
     fn a_newer_codec_is_named_and_not_guessed_at() {
         let mut rows = rows();

@@ -4,6 +4,7 @@
 //! is generated from the handlers.
 
 mod access;
+mod breakers;
 mod bulk;
 mod docs;
 mod health;
@@ -64,6 +65,9 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(operate::retry))
         .routes(routes!(operate::resolve))
         .routes(routes!(operate::skip))
+        .routes(routes!(breakers::list))
+        .routes(routes!(breakers::open))
+        .routes(routes!(breakers::close))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))
         .routes(routes!(health::livez))

@@ -5,6 +5,8 @@
 
 mod machine;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 pub use machine::{Machine, UnreadSignal};

@@ -8,6 +8,7 @@
 mod harness;
 
 mod closing;
+mod crash;
 mod failures;
 mod race;
 mod race_thousand;

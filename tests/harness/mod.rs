@@ -4,11 +4,13 @@
 mod clock;
 mod node;
 mod order;
+mod server;
 mod shop;
 mod story;
 
 pub(crate) use node::{Node, Setup};
 pub(crate) use order::Order;
+pub(crate) use server::{Server, Site, program, run};
 pub(crate) use shop::{Reply, Sent, outcome};
 
 use overdue_runtime::Timestamp;

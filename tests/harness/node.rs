@@ -78,6 +78,7 @@ async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, 
     register(&mut code.workflows, setup.settings);
     (setup.rewrite)(&mut code.workflows);
     let downstreams = register_calls(&mut code.activities, shop, setup, environment);
+    code.breakers = Some(Arc::new(downstreams.clone()));
     let engine = Engine::start(Arc::clone(store), code, environment.clone(), setup.engine.clone()).await.unwrap();
     (Client::new(engine), downstreams)
 }

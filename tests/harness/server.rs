@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,7 @@ pub(crate) fn program() -> Command {
 pub(crate) struct Site {
     folder: TempDir,
     pub(crate) config: String,
+    zone: String,
 }
 
 impl Site {
@@ -44,7 +45,7 @@ impl Site {
                  retry = {{ initial = \"100ms\", cap = \"400ms\", jitter = false }}\nretry_after_max = \"1s\"\n"
             ));
         }
-        Self { folder: tempfile::tempdir().unwrap(), config }
+        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into() }
     }
 
     /// One whose services are nowhere.
@@ -78,7 +79,7 @@ impl Site {
         let mut command = program();
         let log = OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
         command.args(["serve", "--store", &self.store(), "--listen", listen, "--config"]).arg(self.config_file());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env("TZ", &self.zone);
         command
     }
 
@@ -111,6 +112,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(site: Site) -> Self {
+        Self::start_in(site, "UTC").await
+    }
+
+    /// Starts it as in this time zone.
+    pub(crate) async fn start_in(site: Site, zone: &str) -> Self {
+        let site = Site { zone: zone.to_owned(), ..site };
         overdue_activities::init_crypto();
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().unwrap();
         let (child, url) = spawn(&site, "127.0.0.1:0").await;
@@ -251,9 +258,4 @@ pub(crate) async fn run(command: &mut Command) -> Ran {
     let output = timeout(PATIENCE, command.stdin(Stdio::null()).output()).await.expect("the command ends").unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-/// A file's text, or nothing.
-pub(crate) fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
 }

@@ -126,7 +126,9 @@ async fn walk(node: &Node, name: &str) -> (&'static str, String) {
     }
     node.place(&order).await;
     match name {
-        "paid" | "confirm-expired" => drop(node.pay("o-1", "txn-1").await),
+        "paid" | "confirm-expired" => {
+            node.pay("o-1", "txn-1").await;
+        }
         "confirm-not-found" => {
             node.pay("o-1", "txn-1").await;
             node.until_a_person_is_needed("o-1", "review-order").await;
@@ -137,7 +139,7 @@ async fn walk(node: &Node, name: &str) -> (&'static str, String) {
             node.pay("o-1", "txn-2").await;
         }
         "payment-failed" => {
-            drop(node.signal("o-1", "payment-failed", json!({ "reason": "refused", "final": true })).await);
+            node.signal("o-1", "payment-failed", json!({ "reason": "refused", "final": true })).await;
         }
         "extended" => {
             let later = START.saturating_add(Order::TIME_TO_PAY * 3);

@@ -81,7 +81,7 @@ impl RetryPolicy {
         delay.mul_f64(1.0 - shorten)
     }
 
-    /// Whether another attempt may follow, when `spent` attempts were made over `elapsed`.
+    /// Whether another attempt may be begun `elapsed` after the first, when `spent` attempts were made.
     pub fn allows_another(&self, spent: u32, elapsed: Duration) -> bool {
         self.attempts.is_none_or(|limit| spent < limit) && self.give_up_after.is_none_or(|limit| elapsed < limit)
     }

@@ -56,10 +56,11 @@ pub(crate) fn after_failure(
             wait
         }
         FailureClass::Transient => {
-            if !options.retry.allows_another(note.counted(), note.tried_for(now)) {
+            let wait = options.retry.delay(note.counted(), random).max(failure.retry_after.unwrap_or_default());
+            if !options.retry.allows_another(note.counted(), note.tried_for(now).saturating_add(wait)) {
                 return exhausted(options, failure.failure);
             }
-            options.retry.delay(note.counted(), random).max(failure.retry_after.unwrap_or_default())
+            wait
         }
     };
     let next_at = now.saturating_add(wait);
@@ -139,6 +140,17 @@ mod tests {
             }
         }
         assert_eq!(gaps, [1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn no_attempt_is_begun_after_the_time_to_give_up() {
+        let retry = RetryPolicy { attempts: None, give_up_after: Some(Duration::from_secs(10)), ..options().retry };
+        let options = ActivityOptions { retry, ..options() };
+        let failed = || ActivityFailure::transient("timeout", "no answer");
+        let begun = |attempts| AttemptNote { attempts, first_at: Some(START), ..AttemptNote::first(START) };
+        assert_eq!(waits(decide(begun(3), failed(), &options, START.saturating_add(Duration::from_secs(3)))).attempts, 3);
+        let outcome = decide(begun(4), failed(), &options, START.saturating_add(Duration::from_secs(7)));
+        assert!(matches!(outcome, AfterFailure::Fail(_)), "the next would begin 15 s after the first");
     }
 
     #[test]

@@ -1,0 +1,339 @@
+//! A node in this process: the real engine, workflows and activities on an embedded store, with a shop of wiremock
+//! servers and a clock that moves only when a test says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use overdue_activities::{DownstreamConfig, Downstreams, init_crypto};
+use overdue_runtime::activity::ActivityRegistry;
+use overdue_runtime::client::{
+    ActionOutcome, Client, ClientError, Explanation, SignalOutcome, SignalRequest, StartRequest, StartResponse,
+};
+use overdue_runtime::engine::{Clock, Engine, EngineConfig, Environment, OperatorAction, Registries};
+use overdue_runtime::store::{SqliteStore, Store};
+use overdue_runtime::testing::{ManualClock, eventually, manual_environment};
+use overdue_runtime::workflow::WorkflowRegistry;
+use overdue_runtime::{Payload, Timestamp};
+use overdue_workflows::{LATE_PAYMENT, ORDER_TIMEOUT, Settings, register};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::START;
+use super::clock::{NodeClock, SCAN};
+use super::order::Order;
+use super::shop::Shop;
+use super::story::retell;
+
+/// How many shards a store of a test has.
+const SHARDS: u16 = 4;
+
+type Configure = Arc<dyn Fn(&mut DownstreamConfig) + Send + Sync>;
+type Rewrite = Arc<dyn Fn(&mut WorkflowRegistry) + Send + Sync>;
+
+/// How a node is set up.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) settings: Settings,
+    pub(crate) engine: EngineConfig,
+    configure: Configure,
+    rewrite: Rewrite,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let settings = Settings::default();
+        let engine = EngineConfig { scan: SCAN, ..EngineConfig::default() };
+        Self { settings, engine, configure: Arc::new(|_| {}), rewrite: Arc::new(|_| {}) }
+    }
+}
+
+impl Setup {
+    /// Changes how every service is called.
+    pub(crate) fn calling(mut self, configure: impl Fn(&mut DownstreamConfig) + Send + Sync + 'static) -> Self {
+        self.configure = Arc::new(configure);
+        self
+    }
+
+    /// Changes the workflows, as a deployment would.
+    pub(crate) fn deploying(mut self, rewrite: impl Fn(&mut WorkflowRegistry) + Send + Sync + 'static) -> Self {
+        self.rewrite = Arc::new(rewrite);
+        self
+    }
+
+    pub(crate) async fn start(self) -> Node {
+        init_crypto();
+        let (environment, clock) = manual_environment(START, 7);
+        let shop = Shop::open(&clock).await;
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path().join("orders.db"), SHARDS).await.unwrap();
+        let store: Arc<dyn Store> = Arc::new(store);
+        let scans = NodeClock::new(&clock);
+        let (client, downstreams) = boot(&store, &scans.within(&environment), &self, &shop).await;
+        Node { shop, clock, scans, client, downstreams, environment, store, setup: self, _folder: folder }
+    }
+}
+
+async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, shop: &Shop) -> (Client, Downstreams) {
+    let mut code = Registries::default();
+    register(&mut code.workflows, setup.settings);
+    (setup.rewrite)(&mut code.workflows);
+    let downstreams = register_calls(&mut code.activities, shop, setup, environment);
+    let engine = Engine::start(Arc::clone(store), code, environment.clone(), setup.engine.clone()).await.unwrap();
+    (Client::new(engine), downstreams)
+}
+
+fn register_calls(activities: &mut ActivityRegistry, shop: &Shop, setup: &Setup, environment: &Environment) -> Downstreams {
+    let configure = Arc::clone(&setup.configure);
+    overdue_activities::register(activities, &shop.configuration(move |config| configure(config)), environment).unwrap()
+}
+
+/// A running node.
+pub(crate) struct Node {
+    pub(crate) shop: Shop,
+    pub(crate) clock: ManualClock,
+    scans: NodeClock,
+    pub(crate) client: Client,
+    pub(crate) downstreams: Downstreams,
+    pub(crate) store: Arc<dyn Store>,
+    environment: Environment,
+    setup: Setup,
+    _folder: TempDir,
+}
+
+impl Node {
+    pub(crate) async fn start() -> Self {
+        Setup::default().start().await
+    }
+
+    /// A new process takes the store over; what the old one still does is fenced off.
+    pub(crate) async fn restart(&mut self) {
+        self.restart_with(self.setup.clone()).await;
+    }
+
+    pub(crate) async fn restart_with(&mut self, setup: Setup) {
+        self.scans = NodeClock::new(&self.clock);
+        let environment = self.scans.within(&self.environment);
+        (self.client, self.downstreams) = boot(&self.store, &environment, &setup, &self.shop).await;
+        self.setup = setup;
+    }
+
+    // Time.
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) async fn pass(&self, duration: Duration) {
+        self.scans.quiet().await;
+        self.clock.advance(duration);
+    }
+
+    pub(crate) async fn pass_to(&self, instant: Timestamp) {
+        self.scans.quiet().await;
+        self.clock.advance_to(instant);
+    }
+
+    /// Lets the deadline of an order that was placed as usual come.
+    pub(crate) async fn let_the_deadline_come(&self) {
+        self.pass_to(START.saturating_add(Order::TIME_TO_PAY)).await;
+    }
+
+    // What happens to orders.
+
+    pub(crate) async fn place(&self, order: &Order) -> StartResponse {
+        self.try_to_place(order).await.unwrap()
+    }
+
+    pub(crate) async fn try_to_place(&self, order: &Order) -> Result<StartResponse, ClientError> {
+        let request = StartRequest {
+            workflow_type: ORDER_TIMEOUT.into(),
+            id: order.id.clone(),
+            input: Payload::of(&order.input()).unwrap(),
+            start_at: None,
+            attributes: Default::default(),
+            traceparent: None,
+        };
+        self.client.start(request).await
+    }
+
+    /// The payment service tells of a payment of 19.99 USD.
+    pub(crate) async fn pay(&self, order: &str, transaction: &str) -> SignalOutcome {
+        self.pay_amount(order, transaction, "19.99", "USD").await
+    }
+
+    pub(crate) async fn pay_amount(&self, order: &str, transaction: &str, amount: &str, currency: &str) -> SignalOutcome {
+        let payload = json!({
+            "transactionId": transaction, "amount": amount, "currency": currency, "paidAt": self.now(),
+        });
+        self.signal(order, "payment-succeeded", payload).await
+    }
+
+    pub(crate) async fn signal(&self, order: &str, name: &str, payload: Value) -> SignalOutcome {
+        self.try_to_signal(order, name, None, payload).await.unwrap()
+    }
+
+    pub(crate) async fn try_to_signal(
+        &self,
+        order: &str,
+        name: &str,
+        signal_id: Option<&str>,
+        payload: Value,
+    ) -> Result<SignalOutcome, ClientError> {
+        let request = SignalRequest {
+            workflow_type: ORDER_TIMEOUT.into(),
+            id: order.into(),
+            name: name.into(),
+            signal_id: signal_id.map(str::to_owned),
+            payload: Payload::of(&payload).unwrap(),
+        };
+        self.client.signal(request).await.map(|response| response.outcome)
+    }
+
+    /// A person decides about the step of this name that is pending.
+    pub(crate) async fn decide(&self, order: &str, step: &str, action: OperatorAction, reason: &str) -> ActionOutcome {
+        let number = self.pending(order, step).await["number"].as_u64().unwrap();
+        self.client.operate(ORDER_TIMEOUT, order, number, action, reason, "ops").await.unwrap()
+    }
+
+    pub(crate) async fn retry(&self, order: &str, step: &str) {
+        assert_eq!(self.decide(order, step, OperatorAction::Retry, "it is mended").await, ActionOutcome::Applied);
+    }
+
+    pub(crate) async fn resolve(&self, order: &str, step: &str, result: Value) {
+        let result = Payload::of(&result).unwrap();
+        let outcome = self.decide(order, step, OperatorAction::Resolve(result), "done by hand, ticket 4711").await;
+        assert_eq!(outcome, ActionOutcome::Applied);
+    }
+
+    pub(crate) async fn skip(&self, order: &str, step: &str) {
+        assert_eq!(self.decide(order, step, OperatorAction::Skip, "not worth it").await, ActionOutcome::Applied);
+    }
+
+    // What can be seen of them.
+
+    /// The description, as the API writes it.
+    pub(crate) async fn look(&self, order: &str) -> Value {
+        self.look_at(ORDER_TIMEOUT, order).await
+    }
+
+    pub(crate) async fn look_at(&self, workflow_type: &str, id: &str) -> Value {
+        serde_json::to_value(self.client.describe(workflow_type, id).await.unwrap()).unwrap()
+    }
+
+    pub(crate) async fn progress(&self, order: &str) -> Value {
+        self.look(order).await["progress"].clone()
+    }
+
+    /// The pending step of this name.
+    pub(crate) async fn pending(&self, order: &str, step: &str) -> Value {
+        let look = self.look(order).await;
+        let found = look["pendingActivities"].as_array().unwrap().iter().find(|pending| pending["name"] == *step).cloned();
+        found.unwrap_or_else(|| panic!("{order} has no pending step {step}: {look}"))
+    }
+
+    pub(crate) async fn explain(&self, order: &str) -> Explanation {
+        self.client.explain(ORDER_TIMEOUT, order).await.unwrap()
+    }
+
+    pub(crate) async fn events(&self, order: &str) -> Vec<Value> {
+        self.events_of(ORDER_TIMEOUT, order).await
+    }
+
+    pub(crate) async fn events_of(&self, workflow_type: &str, id: &str) -> Vec<Value> {
+        let page = self.client.history(workflow_type, id, 0, 1000).await.unwrap();
+        let Value::Array(events) = serde_json::to_value(page.events).unwrap() else { unreachable!("events are a list") };
+        events
+    }
+
+    /// The history as a person would retell it.
+    pub(crate) async fn story(&self, order: &str) -> Vec<String> {
+        retell(&self.events(order).await)
+    }
+
+    pub(crate) async fn late_story(&self, id: &str) -> Vec<String> {
+        retell(&self.events_of(LATE_PAYMENT, id).await)
+    }
+
+    /// The executions that act for the same order: their ids.
+    pub(crate) async fn linked(&self, order: &str) -> Vec<String> {
+        let look = self.look(order).await;
+        look["linked"].as_array().unwrap().iter().map(|link| link["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    // Waiting.
+
+    pub(crate) async fn until(&self, order: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        self.until_at(ORDER_TIMEOUT, order, what, condition).await
+    }
+
+    pub(crate) async fn until_at(&self, workflow_type: &str, id: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let condition = &condition;
+        let look = || async move {
+            let look = serde_json::to_value(self.client.describe(workflow_type, id).await.ok()?).unwrap();
+            condition(&look).then_some(look)
+        };
+        eventually(&format!("{id}: {what}"), look).await
+    }
+
+    pub(crate) async fn until_phase(&self, order: &str, phase: &str) -> Value {
+        self.until(order, &format!("phase {phase}"), |look| look["progress"]["phase"] == *phase).await
+    }
+
+    /// Waits until this step waits for a person, and gives it.
+    pub(crate) async fn until_a_person_is_needed(&self, order: &str, step: &str) -> Value {
+        let needed = |pending: &Value| pending["name"] == *step && pending["state"] == "needs-attention";
+        self.until(order, &format!("{step} needs a person"), |look| {
+            look["pendingActivities"].as_array().unwrap().iter().any(needed)
+        })
+        .await;
+        self.pending(order, step).await
+    }
+
+    /// Waits until this step waits for its next attempt.
+    pub(crate) async fn until_it_backs_off(&self, order: &str, step: &str, attempt: u32) -> Value {
+        let backs_off =
+            |pending: &Value| pending["name"] == *step && pending["state"] == "backing-off" && pending["attempt"] == attempt;
+        self.until(order, &format!("{step} backs off after attempt {attempt}"), |look| {
+            look["pendingActivities"].as_array().unwrap().iter().any(backs_off)
+        })
+        .await;
+        self.pending(order, step).await
+    }
+
+    /// Lets time pass, from one wake-up to the next and never while a call is under way, until `condition` holds.
+    pub(crate) async fn pass_until(&self, order: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        self.pass_until_at(ORDER_TIMEOUT, order, what, condition).await
+    }
+
+    async fn pass_until_at(&self, workflow_type: &str, id: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let condition = &condition;
+        let step = || async move {
+            let description = self.client.describe(workflow_type, id).await.ok()?;
+            let wake_at = description.wake_at;
+            let look = serde_json::to_value(description).unwrap();
+            if condition(&look) {
+                return Some(look);
+            }
+            let is_waiting = |pending: &Value| !matches!(pending["state"].as_str(), Some("running" | "scheduled"));
+            let idle = look["pendingActivities"].as_array().unwrap().iter().all(is_waiting);
+            if let (true, Some(wake_at)) = (idle, wake_at) {
+                self.pass_to(wake_at).await;
+            }
+            None
+        };
+        eventually(&format!("{id}: {what}"), step).await
+    }
+
+    /// Lets time pass until the order's workflow has ended, and gives its result.
+    pub(crate) async fn ended(&self, order: &str) -> Value {
+        let look = self.pass_until(order, "the workflow ends", |look| !look["closedAt"].is_null()).await;
+        assert_eq!(look["status"], "completed", "{look}");
+        look["result"].clone()
+    }
+
+    /// Lets time pass until a late payment's workflow has ended, and gives its result.
+    pub(crate) async fn late_payment_ended(&self, id: &str) -> Value {
+        self.pass_until_at(LATE_PAYMENT, id, "the late payment is settled", |look| !look["closedAt"].is_null()).await["result"]
+            .clone()
+    }
+}

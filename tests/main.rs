@@ -1,0 +1,16 @@
+//! The specification of Overdue as a whole: what the domain asks for, what the public surface promises, and what holds
+//! when a process is killed. A chapter a file; `harness` has the domain's words.
+//!
+//! `CASES.md` names the test of every known fault of systems of this sort.
+#![allow(clippy::disallowed_methods, reason = "a test waits in real time, and no longer than its deadline")]
+#![allow(clippy::unwrap_used, reason = "everything here is a test")]
+
+mod harness;
+
+mod closing;
+mod failures;
+mod race;
+mod race_thousand;
+mod refunds;
+mod signals;
+mod steps;

@@ -7,8 +7,12 @@
 
 mod harness;
 
+mod cli;
 mod closing;
+mod crash;
 mod failures;
+mod http;
+mod http_tokens;
 mod race;
 mod race_thousand;
 mod refunds;

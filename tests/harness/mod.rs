@@ -1,14 +1,18 @@
 //! The words in which the chapters speak: an order, a shop that answers as it is told, a node whose time moves only
 //! when it is told to, and a server that is a process of its own.
 
+mod api;
 mod clock;
 mod node;
 mod order;
+mod server;
 mod shop;
 mod story;
 
+pub(crate) use api::Api;
 pub(crate) use node::{Node, Setup};
 pub(crate) use order::Order;
+pub(crate) use server::{Answer, Ran, Server, Site, program, run};
 pub(crate) use shop::{Reply, Sent, outcome};
 
 use overdue_runtime::Timestamp;

@@ -2,7 +2,7 @@
 //! servers and a clock that moves only when a test says so.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use overdue_activities::{DownstreamConfig, Downstreams, init_crypto};
 use overdue_runtime::activity::ActivityRegistry;
@@ -26,6 +26,8 @@ use super::story::retell;
 
 /// How many shards a store of a test has.
 const SHARDS: u16 = 4;
+/// No condition is waited for any longer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 type Configure = Arc<dyn Fn(&mut DownstreamConfig) + Send + Sync>;
 type Rewrite = Arc<dyn Fn(&mut WorkflowRegistry) + Send + Sync>;
@@ -78,6 +80,7 @@ async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, 
     register(&mut code.workflows, setup.settings);
     (setup.rewrite)(&mut code.workflows);
     let downstreams = register_calls(&mut code.activities, shop, setup, environment);
+    code.breakers = Some(Arc::new(downstreams.clone()));
     let engine = Engine::start(Arc::clone(store), code, environment.clone(), setup.engine.clone()).await.unwrap();
     (Client::new(engine), downstreams)
 }
@@ -267,12 +270,15 @@ impl Node {
     }
 
     pub(crate) async fn until_at(&self, workflow_type: &str, id: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        let condition = &condition;
-        let look = || async move {
-            let look = serde_json::to_value(self.client.describe(workflow_type, id).await.ok()?).unwrap();
-            condition(&look).then_some(look)
-        };
-        eventually(&format!("{id}: {what}"), look).await
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let look = self.client.describe(workflow_type, id).await.ok().map(|look| serde_json::to_value(look).unwrap());
+            match look {
+                Some(look) if condition(&look) => return look,
+                look => assert!(Instant::now() < until, "{id} at {}: {what}: {look:#?}", self.now()),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     pub(crate) async fn until_phase(&self, order: &str, phase: &str) -> Value {

@@ -54,7 +54,7 @@ async fn act(connection: &Connection, route: &str, body: &str) -> Result<ExitCod
     if connection.json {
         anstream::println!("{}", answer.body);
     } else {
-        let value: serde_json::Value = serde_json::from_str(&answer.body)?;
+        let value = answer.value()?;
         anstream::println!("{}", value["outcome"].as_str().unwrap_or("done"));
     }
     Ok(ExitCode::SUCCESS)

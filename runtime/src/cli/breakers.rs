@@ -45,7 +45,7 @@ async fn list(connection: &Connection) -> Result<ExitCode, Failure> {
         anstream::println!("{}", answer.body);
         return Ok(ExitCode::SUCCESS);
     }
-    let value: serde_json::Value = serde_json::from_str(&answer.body)?;
+    let value = answer.value()?;
     for breaker in value["breakers"].as_array().into_iter().flatten() {
         let text = |key: &str| breaker[key].as_str().unwrap_or_default();
         let mut line = text("downstream").to_owned();

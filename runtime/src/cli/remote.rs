@@ -1,10 +1,13 @@
 //! Talking to a server.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;
 
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::args::{Connection, Target};
 use super::program::Failure;
@@ -24,6 +27,28 @@ pub(super) struct Remote {
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: String,
+}
+
+impl Answer {
+    /// The answer as a value. A number that this machine has no type for is a text by its spelling: it is only shown.
+    pub(super) fn value(&self) -> Result<Value, Failure> {
+        Ok(read_value(serde_json::from_str(&self.body)?))
+    }
+}
+
+/// A JSON text as a value, as [`Answer::value`] reads it.
+pub(super) fn read_value(raw: &RawValue) -> Value {
+    let text = raw.get();
+    if let Ok(value) = serde_json::from_str(text) {
+        return value;
+    }
+    if let Ok(members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
+        return members.into_iter().map(|(name, raw)| (name, read_value(raw))).collect();
+    }
+    match serde_json::from_str::<Vec<&RawValue>>(text) {
+        Ok(items) => items.into_iter().map(read_value).collect(),
+        Err(_) => Value::String(text.to_owned()),
+    }
 }
 
 impl Remote {
@@ -71,7 +96,7 @@ impl Remote {
 
 /// Why the server refused, with its fields.
 pub(super) fn problem(status: StatusCode, body: &str) -> Failure {
-    let problem: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    let problem: Value = serde_json::from_str(body).unwrap_or_default();
     match problem["detail"].as_str() {
         Some(detail) => format!("{detail} ({status})").into(),
         None => format!("the server answered {status}").into(),
@@ -112,4 +137,17 @@ pub(super) fn read_json(argument: &str, what: &str) -> Result<Payload, Failure> 
 /// A request's body.
 pub(super) fn body(value: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string(value)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_beyond_every_type_spoils_no_answer() {
+        let body = r#"{"id":"o-1","input":{"size":1e400,"count":3},"steps":[{"n":1e999,"name":"a"}]}"#.to_owned();
+        let value = Answer { status: StatusCode::OK, body }.value().unwrap();
+        assert_eq!(value["input"], serde_json::json!({ "size": "1e400", "count": 3 }));
+        assert_eq!((&value["id"], &value["steps"][0]["name"]), (&Value::from("o-1"), &Value::from("a")));
+    }
 }

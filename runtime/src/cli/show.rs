@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::args::{Connection, ListArgs, Target};
 use super::program::Failure;
-use super::remote::{Remote, path};
+use super::remote::{Remote, path, read_value};
 use crate::client::PAGE_MAX;
 
 pub(super) async fn describe(connection: &Connection, target: &Target) -> Result<ExitCode, Failure> {
@@ -17,7 +19,7 @@ pub(super) async fn describe(connection: &Connection, target: &Target) -> Result
         anstream::println!("{}", answer.body);
         return Ok(ExitCode::SUCCESS);
     }
-    let value: Value = serde_json::from_str(&answer.body)?;
+    let value = answer.value()?;
     let mut facts = table(&[]);
     for (label, key) in [
         ("type", "type"),
@@ -77,7 +79,7 @@ pub(super) async fn explain(connection: &Connection, target: &Target) -> Result<
         anstream::println!("{}", answer.body);
         return Ok(ExitCode::SUCCESS);
     }
-    let value: Value = serde_json::from_str(&answer.body)?;
+    let value = answer.value()?;
     anstream::println!("{}", printable(text(&value, "text")));
     let actions = value["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !actions.is_empty() {
@@ -90,6 +92,11 @@ pub(super) async fn explain(connection: &Connection, target: &Target) -> Result<
 }
 
 pub(super) async fn list(connection: &Connection, args: ListArgs) -> Result<ExitCode, Failure> {
+    #[derive(Deserialize)]
+    struct Page {
+        workflows: Vec<Box<RawValue>>,
+        next: Option<String>,
+    }
     let remote = Remote::new(connection)?;
     let mut rows = table(&["type", "id", "status", "attention", "started", "wakes"]);
     let mut cursor: Option<String> = None;
@@ -99,14 +106,15 @@ pub(super) async fn list(connection: &Connection, args: ListArgs) -> Result<Exit
     loop {
         let route = format!("/v1/workflows?{}", query(&args, limit, cursor.as_deref())?);
         let answer = remote.ask(Method::GET, &route, None).await?;
-        let page: Value = serde_json::from_str(&answer.body)?;
-        let workflows = page["workflows"].as_array().map(Vec::as_slice).unwrap_or_default();
-        for workflow in workflows.iter().take(args.limit - shown) {
+        let page: Page = serde_json::from_str(&answer.body)?;
+        for raw in page.workflows.iter().take(args.limit - shown) {
             shown += 1;
             if connection.json {
-                anstream::println!("{workflow}");
+                // The text as it came: numbers keep their digits.
+                anstream::println!("{}", raw.get());
                 continue;
             }
+            let workflow = &read_value(raw);
             rows.add_row([
                 printable(text(workflow, "type")),
                 printable(text(workflow, "id")),
@@ -116,7 +124,7 @@ pub(super) async fn list(connection: &Connection, args: ListArgs) -> Result<Exit
                 text(workflow, "wakeAt").to_owned(),
             ]);
         }
-        cursor = page["next"].as_str().map(str::to_owned);
+        cursor = page.next;
         if cursor.is_none() || shown >= args.limit {
             break;
         }
@@ -167,7 +175,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// A member's JSON text as it stands in the answer.
 fn raw_member<'a>(body: &'a str, key: &str) -> Option<&'a str> {
-    let members: std::collections::HashMap<String, &'a serde_json::value::RawValue> = serde_json::from_str(body).ok()?;
+    let members: std::collections::HashMap<String, &'a RawValue> = serde_json::from_str(body).ok()?;
     members.get(key).map(|raw| raw.get())
 }
 

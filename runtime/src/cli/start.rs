@@ -35,7 +35,7 @@ pub(super) async fn run(connection: &Connection, args: StartArgs) -> Result<Exit
     let remote = Remote::new(connection)?;
     let route = path(&args.target);
     let answer = remote.ask(Method::POST, &route, Some(&body(&start)?)).await?;
-    let value: serde_json::Value = serde_json::from_str(&answer.body)?;
+    let value = answer.value()?;
     let run_id = value["runId"].as_str().unwrap_or_default();
     let verb = if answer.status == StatusCode::CREATED { "started" } else { "was started before" };
     if !args.wait {
@@ -54,7 +54,7 @@ async fn wait(connection: &Connection, remote: &Remote, route: &str, timeout: Du
     let until = clock.monotonic().saturating_add(timeout);
     loop {
         let answer = remote.ask(Method::GET, route, None).await?;
-        let value: serde_json::Value = serde_json::from_str(&answer.body)?;
+        let value = answer.value()?;
         let status = value["status"].as_str().unwrap_or_default();
         let code = match status {
             "completed" => Some(ExitCode::SUCCESS),

@@ -50,7 +50,7 @@ async fn create_at_server(connection: &Connection, new: NewToken) -> Result<Exit
     let NewToken { name, scopes, types, expires_at } = new;
     let create = body(&Create { name, scopes, types, expires_at })?;
     let answer = Remote::new(connection)?.ask(Method::POST, "/v1/tokens", Some(&create)).await?;
-    let value: serde_json::Value = serde_json::from_str(&answer.body)?;
+    let value = answer.value()?;
     print_secret(connection, value["name"].as_str().unwrap_or_default(), value["secret"].as_str().unwrap_or_default());
     Ok(ExitCode::SUCCESS)
 }
@@ -79,7 +79,7 @@ async fn list(connection: &Connection) -> Result<ExitCode, Failure> {
         anstream::println!("{}", answer.body);
         return Ok(ExitCode::SUCCESS);
     }
-    let value: serde_json::Value = serde_json::from_str(&answer.body)?;
+    let value = answer.value()?;
     for token in value["tokens"].as_array().into_iter().flatten() {
         let text = |key: &str| token[key].as_str().unwrap_or_default();
         let types = if text("types").is_empty() { "all types" } else { text("types") };

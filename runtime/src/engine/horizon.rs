@@ -27,9 +27,10 @@ impl Horizon {
         }
     }
 
-    /// Adds a pair, unless it is beyond the edge or there is no room.
-    pub(crate) fn hint(&mut self, wake_at: Timestamp, key: &WorkflowKey) {
-        if wake_at <= self.edge {
+    /// Adds a pair, unless it is beyond the edge or there is no room. What is due already never is: the scan under way
+    /// may have read the store before it was there.
+    pub(crate) fn hint(&mut self, wake_at: Timestamp, key: &WorkflowKey, now: Timestamp) {
+        if wake_at <= self.edge.max(now) {
             self.insert(wake_at, key.clone());
         }
     }
@@ -81,9 +82,16 @@ mod tests {
     fn what_lies_beyond_the_edge_takes_no_memory() {
         let mut horizon = Horizon::default();
         horizon.extend(Vec::new(), at(10));
-        horizon.hint(at(11), &key("a"));
+        horizon.hint(at(11), &key("a"), at(9));
         assert_eq!(horizon.next(), None);
-        horizon.hint(at(10), &key("a"));
+        horizon.hint(at(10), &key("a"), at(9));
         assert_eq!(horizon.next(), Some(at(10)));
+    }
+
+    #[test]
+    fn what_is_due_already_waits_for_no_scan() {
+        let mut horizon = Horizon::default();
+        horizon.hint(at(9), &key("a"), at(9));
+        assert_eq!(horizon.pop_due(at(9)), Some(key("a")));
     }
 }

@@ -60,13 +60,15 @@ impl Scope {
 
 /// What a route needs: a scope, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub enum Need {
+    /// Nothing: anybody may ask.
     Nothing,
+    /// A token with this scope, once there is any token.
     Scope(Scope),
 }
 
-/// Every route and what it needs.
-pub(super) const ROUTES: &[(&str, &str, Need)] = &[
+/// Every route and what it needs: method, path, need.
+pub const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/v1/workflows/{type}/{id}", Need::Scope(Scope::Start)),
     ("POST", "/v1/workflows/{type}", Need::Scope(Scope::Start)),
     ("POST", "/v1/workflows/{type}/{id}/signals/{name}", Need::Scope(Scope::Signal)),

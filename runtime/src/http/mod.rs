@@ -27,7 +27,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub use access::Scope;
+pub use access::{Need, ROUTES, Scope};
 pub use server::{ServeError, Server};
 
 use crate::client::Client;

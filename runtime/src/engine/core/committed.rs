@@ -57,7 +57,7 @@ impl Core {
             let wake_at = work.active.row.wake_at;
             self.forget(key);
             if let Some(wake_at) = wake_at {
-                self.horizon.hint(wake_at, key);
+                self.horizon.hint(wake_at, key, self.now);
             }
             if !queue.is_empty() {
                 self.begin_loading(key.clone(), queue);

@@ -153,7 +153,7 @@ impl Core {
             return;
         }
         if let Some(due) = work.active.next_due() {
-            self.horizon.hint(due, key);
+            self.horizon.hint(due, key, self.now);
         }
         if work.active.running.is_empty() || !work.active.row.status.is_open() {
             self.forget(key);

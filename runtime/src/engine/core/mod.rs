@@ -179,7 +179,7 @@ impl Core {
             Message::Expect(key) => self.expect(key),
             Message::Unexpect(key) => self.unexpect(key),
             Message::Adopt(active) => self.adopt(*active),
-            Message::Hint { key, wake_at } => self.horizon.hint(wake_at, &key),
+            Message::Hint { key, wake_at } => self.horizon.hint(wake_at, &key, now),
             Message::Nudge(key) => self.unread(key),
             Message::Loaded(results) => results.into_iter().for_each(|(key, loaded)| self.loaded(key, loaded)),
             Message::LoadFailed(keys) => keys.into_iter().for_each(|key| self.load_failed(key)),

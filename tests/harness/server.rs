@@ -1,0 +1,261 @@
+//! A server that is a process of its own: started, asked, killed without warning, started again.
+
+use std::fs::OpenOptions;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use overdue_workflows::sandbox::{Service, Urls};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::RwLock;
+use tokio::time::{sleep, timeout};
+
+/// No server takes longer to say its URL, and none longer to end when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The signal number of SIGKILL.
+const SIGKILL: i32 = 9;
+
+/// The program under test.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overdue"));
+    command.env_remove("OVERDUE_URL").env_remove("OVERDUE_TOKEN").kill_on_drop(true);
+    command
+}
+
+/// What a server is started with.
+pub(crate) struct Site {
+    folder: TempDir,
+    pub(crate) config: String,
+    zone: String,
+}
+
+impl Site {
+    /// A store that does not exist yet and a configuration of the services at `urls`, with times short enough to wait for.
+    pub(crate) fn calling(urls: &Urls) -> Self {
+        let mut config = String::from("[engine]\nscan = \"200ms\"\n\n[workflows.order-timeout]\nlate_payment_window = \"1s\"\n");
+        for service in Service::ALL {
+            let (name, url) = (service.name(), urls.of(service));
+            config.push_str(&format!(
+                "\n[downstreams.{name}]\nurl = \"{url}\"\ntimeout = \"500ms\"\nbreaker = {{ failures = 1000 }}\n\
+                 retry = {{ initial = \"100ms\", cap = \"400ms\", jitter = false }}\nretry_after_max = \"1s\"\n"
+            ));
+        }
+        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into() }
+    }
+
+    /// One whose services are nowhere.
+    pub(crate) fn alone() -> Self {
+        let url = || "http://127.0.0.1:9".to_owned();
+        Self::calling(&Urls { orders: url(), stock: url(), coupons: url(), payments: url() })
+    }
+
+    pub(crate) fn with(mut self, from: &str, to: &str) -> Self {
+        assert!(self.config.contains(from), "{from} is not in the configuration");
+        self.config = self.config.replace(from, to);
+        self
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    pub(crate) fn store(&self) -> String {
+        format!("sqlite:{}", self.path("orders.db").display())
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        let file = self.path("overdue.toml");
+        std::fs::write(&file, &self.config).unwrap();
+        file
+    }
+
+    /// The command that serves this site.
+    pub(crate) fn serve(&self, listen: &str) -> Command {
+        let mut command = program();
+        let log = OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
+        command.args(["serve", "--store", &self.store(), "--listen", listen, "--config"]).arg(self.config_file());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env("TZ", &self.zone);
+        command
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+}
+
+/// An answer of a server: neither silence nor, from [`Server::ask`], a 5xx.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {:?}", self.text))
+    }
+}
+
+/// A running server. Its process may be another one after [`Server::kill`].
+pub(crate) struct Server {
+    pub(crate) site: Site,
+    pub(crate) http: reqwest::Client,
+    child: RwLock<Option<Child>>,
+    url: RwLock<String>,
+}
+
+impl Server {
+    pub(crate) async fn start(site: Site) -> Self {
+        Self::start_in(site, "UTC").await
+    }
+
+    /// Starts it as in this time zone.
+    pub(crate) async fn start_in(site: Site, zone: &str) -> Self {
+        let site = Site { zone: zone.to_owned(), ..site };
+        overdue_activities::init_crypto();
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().unwrap();
+        let (child, url) = spawn(&site, "127.0.0.1:0").await;
+        Self { site, http, child: RwLock::new(Some(child)), url: RwLock::new(url) }
+    }
+
+    pub(crate) async fn url(&self) -> String {
+        self.url.read().await.clone()
+    }
+
+    /// Ends the process with SIGKILL.
+    pub(crate) async fn kill(&self) {
+        let mut child = self.child.write().await.take().unwrap();
+        child.start_kill().unwrap();
+        let status = timeout(PATIENCE, child.wait()).await.expect("a killed process ends").unwrap();
+        assert_eq!(status.signal(), Some(SIGKILL), "it was killed and did not end by itself");
+    }
+
+    /// Starts its successor on the same store.
+    pub(crate) async fn restart(&self) {
+        let (child, url) = spawn(&self.site, "127.0.0.1:0").await;
+        *self.child.write().await = Some(child);
+        *self.url.write().await = url;
+    }
+
+    /// Starts a successor and kills it after `life`, ready or not.
+    pub(crate) async fn flicker(&self, life: Duration) {
+        let mut child = self.site.serve("127.0.0.1:0").spawn().unwrap();
+        sleep(life).await;
+        child.start_kill().unwrap();
+        timeout(PATIENCE, child.wait()).await.expect("a killed process ends").unwrap();
+    }
+
+    /// Asks the process to end in good order; it goes on until it has drained.
+    pub(crate) async fn terminate(&self) {
+        let pid = self.child.read().await.as_ref().and_then(Child::id).unwrap();
+        let sent = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await.unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until the process has ended by itself: how, and after how long.
+    pub(crate) async fn ended(&self) -> (ExitStatus, Duration) {
+        let begun = Instant::now();
+        let mut child = self.child.write().await.take().unwrap();
+        let status = timeout(PATIENCE, child.wait()).await.expect("a draining process ends").unwrap();
+        (status, begun.elapsed())
+    }
+
+    /// Asks once; `None` without an answer.
+    pub(crate) async fn try_to_ask(&self, method: Method, path: &str, body: Option<&str>) -> Option<Answer> {
+        let mut request = self.http.request(method, format!("{}{path}", self.url().await));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_owned());
+        }
+        let response = request.send().await.ok()?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        Some(Answer { status, headers, text: response.text().await.ok()? })
+    }
+
+    /// Asks as a careful caller would: again and again, until there is an answer and it is no 5xx.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let body = body.map(Value::to_string);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.try_to_ask(method.clone(), path, body.as_deref()).await {
+                Some(answer) if !answer.status.is_server_error() => return answer,
+                answer => assert!(Instant::now() < until, "{method} {path}: no answer: {answer:?}\n{}", self.site.log()),
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let answer = self.ask(Method::GET, path, None).await;
+        assert!(answer.status.is_success(), "GET {path}: {answer:?}");
+        answer.json()
+    }
+
+    pub(crate) async fn start_order(&self, id: &str, input: &Value) -> Answer {
+        self.ask(Method::POST, &format!("/v1/workflows/order-timeout/{id}"), Some(&json!({ "input": input }))).await
+    }
+
+    pub(crate) async fn signal(&self, id: &str, name: &str, payload: &Value) -> Answer {
+        let path = format!("/v1/workflows/order-timeout/{id}/signals/{name}");
+        self.ask(Method::POST, &path, Some(&json!({ "payload": payload }))).await
+    }
+
+    pub(crate) async fn history(&self, workflow_type: &str, id: &str) -> Vec<Value> {
+        let page = self.get(&format!("/v1/workflows/{workflow_type}/{id}/history?limit=1000")).await;
+        page["events"].as_array().unwrap().clone()
+    }
+
+    /// Waits until the order is there and as `condition` wants it; gives its description.
+    pub(crate) async fn until(&self, id: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(Method::GET, &format!("/v1/workflows/order-timeout/{id}"), None).await;
+            if answer.status.is_success() && condition(&answer.json()) {
+                return answer.json();
+            }
+            assert!(Instant::now() < until, "{id}: {what}: {answer:?}\n{}", self.site.log());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn spawn(site: &Site, listen: &str) -> (Child, String) {
+    let mut child = site.serve(listen).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let url = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if let Some((_, url)) = line.split_once("is ready at ") {
+                return url.trim().to_owned();
+            }
+        }
+        panic!("the server ended before it was ready:\n{}", site.log())
+    };
+    let url = timeout(PATIENCE, url).await.unwrap_or_else(|_| panic!("the server is not ready:\n{}", site.log()));
+    (child, url)
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// Runs a command of the program to its end.
+pub(crate) async fn run(command: &mut Command) -> Ran {
+    let output = timeout(PATIENCE, command.stdin(Stdio::null()).output()).await.expect("the command ends").unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}

@@ -89,6 +89,12 @@ async fn pay(node: &Node, numbers: impl Iterator<Item = usize>) -> Vec<SignalOut
 
 /// Lets everything come to its end, ten milliseconds at a time, never past a call under way for long.
 async fn all_ended(node: &Node) -> Vec<Value> {
+    // Time is one for all of them: it may pass only once no order has a call under way.
+    for number in 0..RACES {
+        let quiet = |look: &Value| look["pendingActivities"].as_array().unwrap().is_empty();
+        let decided = |look: &Value| !look["progress"]["decision"].is_null();
+        node.until(&id(number), "nothing is under way", |look| quiet(look) && decided(look)).await;
+    }
     eventually_all(node, |look| !look["closedAt"].is_null()).await
 }
 

@@ -61,7 +61,7 @@ async fn after_a_decision_nothing_but_money_changes_anything_and_the_answer_says
         if before["status"] == "completed" {
             assert_eq!(after["lastEvent"], before["lastEvent"], "a closed history gets no further event");
             let recorded = after["linked"].as_array().unwrap();
-            assert_eq!(recorded.len(), 3, "each signal is recorded beside it all the same: {recorded:?}");
+            assert_eq!(recorded.len(), 3, "each signal is recorded beside it; the cancel request is no signal: {recorded:?}");
             assert!(recorded.iter().all(|link| link["type"] == "late-signal"), "{recorded:?}");
         }
         assert_eq!(node.shop.all().len(), requests);

@@ -1,12 +1,13 @@
 //! Starting workflows: the first transition is made here, in memory, and committed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Client, ClientError};
-use crate::engine::{Active, CommitFailure, Message, Start, new_run_id};
+use crate::engine::{Active, CommitFailure, Engine, Message, Start, new_run_id};
 use crate::id::{RunId, WorkflowKey, check_id};
 use crate::payload::{InvalidField, Payload};
 use crate::store::{AttributeValue, Execution, Outcome, Status, Write};
@@ -72,10 +73,11 @@ impl Client {
             tracing::error!(workflow.type = key.workflow_type(), workflow.id = key.id(), error = %fault, "workflow cannot start");
             ClientError::Rejected
         })?;
+        let expected = active.has_calls().then(|| Expected::of(engine, &key));
         match engine.commit_start(Write::Start(new)).await {
             Some(Ok(Outcome::Started { inbox })) => {
                 let response = response(&active.row, false);
-                self.started(active, inbox);
+                self.started(active, inbox, expected);
                 Ok(response)
             }
             Some(Ok(Outcome::Exists(existing))) if existing.request_hash == hash => Ok(response(&existing, true)),
@@ -88,14 +90,14 @@ impl Client {
         }
     }
 
-    fn started(&self, active: Active, inbox: bool) {
+    fn started(&self, active: Active, inbox: bool, expected: Option<Expected>) {
         let engine = self.engine();
         let key = active.row.key.clone();
         engine.changed(&key);
-        if inbox {
+        if let Some(expected) = expected {
+            expected.adopt(active, inbox);
+        } else if inbox {
             engine.tell(Message::Nudge(key));
-        } else if active.has_calls() {
-            engine.tell(Message::Adopt(Box::new(active)));
         } else if let Some(wake_at) = active.next_due() {
             engine.tell(Message::Hint { key, wake_at });
         }
@@ -131,6 +133,37 @@ impl Client {
             attributes,
             traceparent: request.traceparent,
         })
+    }
+}
+
+/// The place that the node holds for an execution whose calls are to be begun here. Given up when it is dropped, as by a
+/// caller that went away.
+struct Expected {
+    engine: Arc<Engine>,
+    key: Option<WorkflowKey>,
+}
+
+impl Expected {
+    fn of(engine: &Arc<Engine>, key: &WorkflowKey) -> Self {
+        engine.tell(Message::Expect(key.clone()));
+        Self { engine: Arc::clone(engine), key: Some(key.clone()) }
+    }
+
+    fn adopt(mut self, active: Active, inbox: bool) {
+        let key = self.key.take();
+        self.engine.tell(Message::Adopt(Box::new(active)));
+        // Signals that were stored before the start are read beside it.
+        if let Some(key) = key.filter(|_| inbox) {
+            self.engine.tell(Message::Nudge(key));
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.engine.tell(Message::Unexpect(key));
+        }
     }
 }
 

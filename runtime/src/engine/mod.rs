@@ -6,6 +6,7 @@
 
 mod active;
 mod attempt;
+mod call;
 mod committer;
 mod core;
 mod dispatch;
@@ -14,6 +15,7 @@ mod horizon;
 mod node;
 mod notes;
 mod scanner;
+mod shell;
 mod signal;
 #[cfg(test)]
 mod tests;

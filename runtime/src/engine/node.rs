@@ -1,7 +1,6 @@
-//! The shell around the core: channels, tasks, and the life of a node from joining to draining.
+//! The life of a node, from joining its store to draining, and the doors to its core.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,21 +9,15 @@ use futures::FutureExt;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 
 use super::committer::Committer;
-use super::core::{Core, Effect, Message};
+use super::core::{Core, Message};
 use super::scanner::{Scanner, blocked_executions};
-use super::{Answer, Call, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
-use crate::activity::ActivityFailure;
+use super::shell::Shell;
+use super::{Answer, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
 use crate::id::WorkflowKey;
-use crate::payload::Payload;
 use crate::store::{Fence, Outcome, Store, StoreError, Write};
-use crate::time::Timestamp;
 
-/// No wait in memory is longer, whatever the clocks say.
-const WAIT_MAX: Duration = Duration::from_secs(1);
 /// A workflow that computes longer than this without waiting makes the node unready.
 const POLL_MAX: Duration = Duration::from_secs(1);
-/// The most messages that are taken in before effects are carried out.
-const MESSAGES_PER_FLUSH: usize = 1_024;
 /// The most requests (starts, signals, operator actions) that wait for their commit; beyond it they are refused.
 const REQUESTS_MAX: usize = 10_000;
 /// The most reads of executions under way at once.
@@ -76,7 +69,7 @@ pub(crate) enum Incoming {
 
 /// Where a node stands.
 #[derive(Clone, Debug, PartialEq)]
-enum Phase {
+pub(super) enum Phase {
     Running,
     Draining,
     Stopped,
@@ -84,7 +77,7 @@ enum Phase {
 }
 
 /// What the core is computing, and since when by the monotonic clock.
-type Watched = Arc<Mutex<Option<(Duration, WorkflowKey)>>>;
+pub(super) type Watched = Arc<Mutex<Option<(Duration, WorkflowKey)>>>;
 
 /// A running node.
 pub struct Engine {
@@ -270,170 +263,4 @@ impl Engine {
         self.store.close().await;
         tracing::info!(node.id = self.fence.node_id, "node drained");
     }
-}
-
-/// The task that runs the core.
-struct Shell {
-    core: Core,
-    store: Arc<dyn Store>,
-    code: Arc<Registries>,
-    environment: Environment,
-    drain: Duration,
-    from_outside: mpsc::UnboundedReceiver<Incoming>,
-    incoming: mpsc::UnboundedSender<Incoming>,
-    commits: mpsc::UnboundedSender<CommitRequest>,
-    loads: Arc<Semaphore>,
-    changes: broadcast::Sender<WorkflowKey>,
-    phase: watch::Sender<Phase>,
-    limit: Arc<AtomicUsize>,
-    watched: Watched,
-    replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
-    next_reply: u64,
-    /// By the monotonic clock.
-    drain_until: Option<Duration>,
-}
-
-impl Shell {
-    async fn run(mut self) {
-        let clock = Arc::clone(&self.environment.clock);
-        let mut messages = Vec::with_capacity(MESSAGES_PER_FLUSH);
-        loop {
-            let now = clock.now();
-            let wait = self.core.next_due().map_or(WAIT_MAX, |due| due.since(now).min(WAIT_MAX));
-            tokio::select! {
-                biased;
-                received = self.from_outside.recv_many(&mut messages, MESSAGES_PER_FLUSH) => {
-                    if received == 0 {
-                        return;
-                    }
-                }
-                () = clock.sleep(wait) => {}
-            }
-            for incoming in messages.drain(..) {
-                self.take(incoming, &*clock);
-            }
-            self.watch(&*clock, None);
-            let effects = self.core.flush(clock.now());
-            self.limit.store(self.core.scan_limit(), Ordering::Relaxed);
-            for effect in effects {
-                if let Some(reason) = self.carry_out(effect) {
-                    tracing::error!(reason, "node stops: what it believes is not what the store holds");
-                    let _ = self.phase.send(Phase::Failed(reason));
-                    return;
-                }
-            }
-            if self.is_drained(&*clock) {
-                let _ = self.phase.send(Phase::Stopped);
-                return;
-            }
-        }
-    }
-
-    fn take(&mut self, incoming: Incoming, clock: &dyn super::Clock) {
-        let message = match incoming {
-            Incoming::Message(message) => message,
-            Incoming::Request { key, input, reply } => {
-                self.next_reply += 1;
-                let id = ReplyId(self.next_reply);
-                self.replies.insert(id, reply);
-                Message::Input { key, input: input(id) }
-            }
-            Incoming::Fatal(reason) => {
-                let _ = self.phase.send(Phase::Failed(reason));
-                return;
-            }
-        };
-        if matches!(message, Message::Drain) {
-            let _ = self.phase.send(Phase::Draining);
-            self.drain_until = Some(clock.monotonic().saturating_add(self.drain));
-        }
-        let subject = match &message {
-            Message::Input { key, .. } | Message::CallEnded { key, .. } => Some(key.clone()),
-            _ => None,
-        };
-        self.watch(clock, subject);
-        self.core.step(message, clock.now());
-    }
-
-    fn watch(&self, clock: &dyn super::Clock, key: Option<WorkflowKey>) {
-        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = key.map(|key| (clock.monotonic(), key));
-    }
-
-    fn is_drained(&self, clock: &dyn super::Clock) -> bool {
-        self.drain_until.is_some_and(|until| self.core.is_idle() || clock.monotonic() >= until)
-    }
-
-    /// Does what the core wants done. The reason, when the node must stop.
-    fn carry_out(&mut self, effect: Effect) -> Option<String> {
-        match effect {
-            Effect::Load(keys) => self
-                .environment
-                .spawner
-                .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), keys, self.incoming.clone()).boxed()),
-            Effect::Commit(request) => drop(self.commits.send(*request)),
-            Effect::Call(call) => self.environment.spawner.spawn(
-                call_activity(*call, Arc::clone(&self.code), Arc::clone(&self.environment.clock), self.incoming.clone()).boxed(),
-            ),
-            Effect::Reply(reply, answer) => {
-                if let Some(sender) = self.replies.remove(&reply) {
-                    // A sender that gave up is told nothing; what it asked for is done all the same.
-                    let _ = sender.send(answer);
-                }
-            }
-            Effect::Changed(key) => drop(self.changes.send(key)),
-            Effect::Fatal(reason) => return Some(reason),
-        }
-        None
-    }
-}
-
-async fn load(store: Arc<dyn Store>, loads: Arc<Semaphore>, keys: Vec<WorkflowKey>, core: mpsc::UnboundedSender<Incoming>) {
-    let Ok(_permit) = loads.acquire().await else { return };
-    let message = match store.load(&keys).await {
-        Ok(loaded) => Message::Loaded(keys.into_iter().zip(loaded).collect()),
-        Err(error) => {
-            tracing::error!(error = %error, executions = keys.len(), "executions could not be read; they are read again");
-            Message::LoadFailed(keys)
-        }
-    };
-    let _ = core.send(Incoming::Message(message));
-}
-
-/// Makes one attempt, within its time, and tells the core how it ended.
-async fn call_activity(call: Call, code: Arc<Registries>, clock: Arc<dyn super::Clock>, core: mpsc::UnboundedSender<Incoming>) {
-    let Call { key, number, name, input, options, ctx } = call;
-    let sends = Arc::clone(&ctx.sends);
-    let outcome = match code.activities.get(&name) {
-        None => Err(ActivityFailure::transient("unknown-activity", format!("no activity {name:?} is known to this program"))),
-        Some(_) if is_too_late(&ctx, &options, clock.now()) => {
-            Err(ActivityFailure::permanent("schedule-to-start", "its first attempt could not begin in time"))
-        }
-        Some(activity) => {
-            let attempt = AssertUnwindSafe(activity.execute(&ctx, input)).catch_unwind();
-            tokio::select! {
-                biased;
-                outcome = attempt => outcome.unwrap_or_else(|_| Err(ActivityFailure::transient("panic", format!("activity {name} panicked")))),
-                () = clock.sleep(options.start_to_close) => Err(ActivityFailure::transient(
-                    "start-to-close",
-                    format!("no outcome within {} ms", options.start_to_close.as_millis()),
-                )),
-            }
-        }
-    };
-    let outcome = outcome.and_then(|result| within_limit(result, options.result_bytes_max));
-    let limit = options.limit.map(|limit| limit.name);
-    let sends = sends.load(Ordering::Relaxed);
-    let _ = core.send(Incoming::Message(Message::CallEnded { key, number, limit, outcome, sends }));
-}
-
-fn is_too_late(ctx: &crate::activity::ActivityContext, options: &crate::activity::ActivityOptions, now: Timestamp) -> bool {
-    ctx.attempt() <= 1 && options.schedule_to_start.is_some_and(|limit| now > ctx.scheduled_at().saturating_add(limit))
-}
-
-fn within_limit(result: Payload, bytes_max: usize) -> Result<Payload, ActivityFailure> {
-    if result.len() <= bytes_max {
-        return Ok(result);
-    }
-    let message = format!("the result has {} bytes, the limit is {bytes_max}; the activity is maybe done", result.len());
-    Err(ActivityFailure::permanent("result", message))
 }

@@ -160,16 +160,35 @@ impl Core {
         }
     }
 
-    /// Takes in an execution that was just started here.
+    /// Holds the place of an execution that is being started here.
+    pub(super) fn expect(&mut self, key: WorkflowKey) {
+        if !self.entries.contains_key(&key) {
+            self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
+            self.entries.insert(key, Entry::Loading { inputs: Vec::new() });
+        }
+    }
+
+    pub(super) fn unexpect(&mut self, key: WorkflowKey) {
+        if let Some(Entry::Loading { .. }) = self.entries.get(&key) {
+            self.to_load.push_back(key);
+        }
+    }
+
+    /// Takes in an execution that was just started here, with whatever reached it meanwhile.
     pub(super) fn adopt(&mut self, active: Active) {
         let key = active.row.key.clone();
-        if self.entries.contains_key(&key) {
-            return;
-        }
-        self.held_by_shard[usize::from(active.row.shard)] += 1;
-        self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active, queue: Vec::new(), commit: None })));
+        let queue = match self.entries.get_mut(&key) {
+            // Its memory here is at least as new.
+            Some(Entry::AtWork(_)) => return,
+            Some(Entry::Loading { inputs }) => std::mem::take(inputs),
+            None => {
+                self.held_by_shard[usize::from(active.row.shard)] += 1;
+                Vec::new()
+            }
+        };
+        self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active, queue, commit: None })));
         self.begin_calls(&key);
-        self.rest(&key);
+        self.drive(&key);
     }
 
     /// Stops an execution whose code cannot go on: its row says why and when it is tried again; its history stays as

@@ -35,6 +35,10 @@ const LOAD_MAX: usize = 500;
 pub(crate) enum Message {
     /// Something for one execution.
     Input { key: WorkflowKey, input: Input },
+    /// An execution with calls to begin is being started here: nobody is to take it up before it is adopted.
+    Expect(WorkflowKey),
+    /// It will not be adopted after all: it is read like any other.
+    Unexpect(WorkflowKey),
     /// An execution that was just started here and has calls to begin.
     Adopt(Box<Active>),
     /// An execution that was just started here sleeps until then.
@@ -172,6 +176,8 @@ impl Core {
         self.now = now;
         match message {
             Message::Input { key, input } => self.input(key, input),
+            Message::Expect(key) => self.expect(key),
+            Message::Unexpect(key) => self.unexpect(key),
             Message::Adopt(active) => self.adopt(*active),
             Message::Hint { key, wake_at } => self.horizon.hint(wake_at, &key, now),
             Message::Nudge(key) => self.unread(key),

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::harness::*;
-use crate::activity::ActivityFailure;
-use crate::client::{ActionOutcome, ActivityState, ClientError, Description};
-use crate::engine::OperatorAction;
+use crate::activity::{ActivityFailure, ActivityOptions, DispatchLimit};
+use crate::client::{ActionOutcome, ActivityState, ClientError, Description, StartRequest};
+use crate::engine::{EngineConfig, OperatorAction};
 use crate::history::EventKind;
 use crate::payload::Payload;
 use crate::store::Status;
@@ -128,6 +128,49 @@ async fn an_attempt_that_takes_too_long_counts_as_failed_with_an_unknown_outcome
     let calls = node.calls();
     assert_eq!(calls.iter().map(|call| call.1).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(calls[1].2.since(calls[0].2), Duration::from_secs(31), "30 s of start-to-close and 1 s of back-off");
+}
+
+#[tokio::test]
+async fn an_attempt_that_cannot_begin_in_time_is_never_made() {
+    let limit = DispatchLimit { name: "one at a time".into(), concurrency: 1 };
+    let options = ActivityOptions { schedule_to_start: Some(Duration::from_secs(5)), limit: Some(limit), ..script_options() };
+    let node = Node::with_options(EngineConfig::default(), Some(options)).await;
+    let gate = Arc::new(Notify::new());
+    node.plan([Act::Gate(gate.clone(), "first")]);
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    node.order("2", 0).await;
+    node.pass(Duration::from_secs(6)).await;
+    gate.notify_one();
+    node.pass(Duration::from_secs(1)).await;
+    let late = node.until("2", "needs attention", attention).await;
+    assert_eq!(late.pending_activities[0].last_failure.as_ref().unwrap().error_type, "schedule-to-start");
+    assert_eq!(node.calls().len(), 1, "only the first was sent");
+}
+
+#[tokio::test]
+async fn all_attempts_together_end_with_schedule_to_close() {
+    let options = ActivityOptions { schedule_to_close: Some(Duration::from_secs(5)), ..script_options() };
+    let node = Node::with_options(EngineConfig::default(), Some(options)).await;
+    node.plan(std::iter::repeat_n(timeout(), 9));
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(20)).await;
+    assert!(node.describe("1").await.needs_attention);
+    assert_eq!(node.calls().len(), 3, "at 0, 1 and 3 s; the next would come at 7 s");
+}
+
+#[tokio::test]
+async fn a_workflow_that_calls_at_once_makes_one_first_attempt_whatever_the_scan_sees() {
+    let node = Node::start().await;
+    for id in 0..50 {
+        let start = StartRequest { workflow_type: "calls-at-once".into(), ..start_request(&id.to_string(), Payload::null()) };
+        let scans = node.pass(Duration::from_secs(1));
+        let (started, ()) = futures::future::join(node.client.start(start), scans).await;
+        started.unwrap();
+    }
+    node.pass(Duration::from_secs(3)).await;
+    assert!(node.calls().iter().all(|call| call.1 == 1), "{:?}", node.calls());
+    assert_eq!(node.calls().len(), 50);
 }
 
 #[tokio::test]

@@ -70,6 +70,20 @@ impl Workflow for Waits {
     }
 }
 
+/// Calls at once, without waiting for anything first.
+pub(super) struct CallsAtOnce;
+
+#[async_trait]
+impl Workflow for CallsAtOnce {
+    const TYPE: &'static str = "calls-at-once";
+    type Input = ();
+    type Output = String;
+
+    async fn run(&self, ctx: WorkflowContext, (): ()) -> Result<String, WorkflowError> {
+        Ok(ctx.activity::<Script>(&"now".to_owned()).await?)
+    }
+}
+
 /// What the activity does on its next call.
 #[derive(Clone)]
 pub(super) enum Act {
@@ -86,7 +100,7 @@ pub(super) struct Script {
     acts: Arc<Mutex<VecDeque<Act>>>,
     pub(super) calls: Arc<Mutex<Vec<(String, u32, Timestamp)>>>,
     clock: Option<ManualClock>,
-    exhausted: Option<Exhausted>,
+    options: Option<ActivityOptions>,
 }
 
 #[async_trait]
@@ -96,11 +110,7 @@ impl Activity for Script {
     type Output = String;
 
     fn options(&self) -> ActivityOptions {
-        ActivityOptions {
-            retry: RetryPolicy { jitter: false, attempts: Some(5), cap: Duration::from_secs(60), ..RetryPolicy::default() },
-            exhausted: self.exhausted.unwrap_or(Exhausted::NeedsAttention),
-            ..ActivityOptions::default()
-        }
+        self.options.clone().unwrap_or_else(script_options)
     }
 
     async fn execute(&self, ctx: &ActivityContext, _input: String) -> Result<String, ActivityFailure> {
@@ -121,6 +131,15 @@ impl Activity for Script {
     }
 }
 
+/// Five attempts without jitter, then a person.
+pub(super) fn script_options() -> ActivityOptions {
+    ActivityOptions {
+        retry: RetryPolicy { jitter: false, attempts: Some(5), cap: Duration::from_secs(60), ..RetryPolicy::default() },
+        exhausted: Exhausted::NeedsAttention,
+        ..ActivityOptions::default()
+    }
+}
+
 /// A node that can be killed and started again on the same store.
 pub(super) struct Node {
     pub(super) store: Arc<ModelStore>,
@@ -137,9 +156,13 @@ impl Node {
     }
 
     pub(super) async fn with(config: EngineConfig) -> Self {
+        Self::with_options(config, None).await
+    }
+
+    pub(super) async fn with_options(config: EngineConfig, options: Option<ActivityOptions>) -> Self {
         let (environment, clock) = manual_environment(START, 7);
         let store = Arc::new(ModelStore::new(4));
-        let script = Script { clock: Some(clock.clone()), ..Script::default() };
+        let script = Script { clock: Some(clock.clone()), options, ..Script::default() };
         let client = engine(&store, &environment, &config, registries(Waits, &script)).await;
         Self { store, clock, script, environment, config, client }
     }
@@ -225,6 +248,7 @@ async fn engine(store: &Arc<ModelStore>, environment: &Environment, config: &Eng
 fn registries<W: Workflow>(workflow: W, script: &Script) -> Registries {
     let mut code = Registries::default();
     code.workflows.register(workflow);
+    code.workflows.register(CallsAtOnce);
     code.activities.register(script.clone());
     code
 }

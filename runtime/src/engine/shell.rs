@@ -1,0 +1,150 @@
+//! The task that runs the core: takes messages in, lets time pass, carries effects out.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
+
+use super::call::call_activity;
+use super::core::{Core, Effect, Message};
+use super::node::{Incoming, Phase, Watched};
+use super::{Answer, Clock, CommitRequest, Environment, Registries, ReplyId};
+use crate::id::WorkflowKey;
+use crate::store::Store;
+
+/// No wait in memory is longer, whatever the clocks say.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The most messages that are taken in before effects are carried out.
+const MESSAGES_PER_FLUSH: usize = 1_024;
+
+/// The core with its channels.
+pub(super) struct Shell {
+    pub(super) core: Core,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) code: Arc<Registries>,
+    pub(super) environment: Environment,
+    pub(super) drain: Duration,
+    pub(super) from_outside: mpsc::UnboundedReceiver<Incoming>,
+    pub(super) incoming: mpsc::UnboundedSender<Incoming>,
+    pub(super) commits: mpsc::UnboundedSender<CommitRequest>,
+    pub(super) loads: Arc<Semaphore>,
+    pub(super) changes: broadcast::Sender<WorkflowKey>,
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) limit: Arc<AtomicUsize>,
+    pub(super) watched: Watched,
+    pub(super) replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
+    pub(super) next_reply: u64,
+    /// By the monotonic clock.
+    pub(super) drain_until: Option<Duration>,
+}
+
+impl Shell {
+    /// Runs until the node is drained or has to stop.
+    pub(super) async fn run(mut self) {
+        let clock = Arc::clone(&self.environment.clock);
+        let mut messages = Vec::with_capacity(MESSAGES_PER_FLUSH);
+        loop {
+            let now = clock.now();
+            let wait = self.core.next_due().map_or(WAIT_MAX, |due| due.since(now).min(WAIT_MAX));
+            tokio::select! {
+                biased;
+                received = self.from_outside.recv_many(&mut messages, MESSAGES_PER_FLUSH) => {
+                    if received == 0 {
+                        return;
+                    }
+                }
+                () = clock.sleep(wait) => {}
+            }
+            for incoming in messages.drain(..) {
+                self.take(incoming, &*clock);
+            }
+            self.watch(&*clock, None);
+            let effects = self.core.flush(clock.now());
+            self.limit.store(self.core.scan_limit(), Ordering::Relaxed);
+            for effect in effects {
+                if let Some(reason) = self.carry_out(effect) {
+                    tracing::error!(reason, "node stops: what it believes is not what the store holds");
+                    let _ = self.phase.send(Phase::Failed(reason));
+                    return;
+                }
+            }
+            if self.is_drained(&*clock) {
+                let _ = self.phase.send(Phase::Stopped);
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, incoming: Incoming, clock: &dyn Clock) {
+        let message = match incoming {
+            Incoming::Message(message) => message,
+            Incoming::Request { key, input, reply } => {
+                self.next_reply += 1;
+                let id = ReplyId(self.next_reply);
+                self.replies.insert(id, reply);
+                Message::Input { key, input: input(id) }
+            }
+            Incoming::Fatal(reason) => {
+                let _ = self.phase.send(Phase::Failed(reason));
+                return;
+            }
+        };
+        if matches!(message, Message::Drain) {
+            let _ = self.phase.send(Phase::Draining);
+            self.drain_until = Some(clock.monotonic().saturating_add(self.drain));
+        }
+        let subject = match &message {
+            Message::Input { key, .. } | Message::CallEnded { key, .. } => Some(key.clone()),
+            _ => None,
+        };
+        self.watch(clock, subject);
+        self.core.step(message, clock.now());
+    }
+
+    fn watch(&self, clock: &dyn Clock, key: Option<WorkflowKey>) {
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = key.map(|key| (clock.monotonic(), key));
+    }
+
+    fn is_drained(&self, clock: &dyn Clock) -> bool {
+        self.drain_until.is_some_and(|until| self.core.is_idle() || clock.monotonic() >= until)
+    }
+
+    /// Does what the core wants done. The reason, when the node must stop.
+    fn carry_out(&mut self, effect: Effect) -> Option<String> {
+        match effect {
+            Effect::Load(keys) => self
+                .environment
+                .spawner
+                .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), keys, self.incoming.clone()).boxed()),
+            Effect::Commit(request) => drop(self.commits.send(*request)),
+            Effect::Call(call) => self.environment.spawner.spawn(
+                call_activity(*call, Arc::clone(&self.code), Arc::clone(&self.environment.clock), self.incoming.clone()).boxed(),
+            ),
+            Effect::Reply(reply, answer) => {
+                if let Some(sender) = self.replies.remove(&reply) {
+                    // A sender that gave up is told nothing; what it asked for is done all the same.
+                    let _ = sender.send(answer);
+                }
+            }
+            Effect::Changed(key) => drop(self.changes.send(key)),
+            Effect::Fatal(reason) => return Some(reason),
+        }
+        None
+    }
+}
+
+/// Reads executions and hands them to the core.
+async fn load(store: Arc<dyn Store>, loads: Arc<Semaphore>, keys: Vec<WorkflowKey>, core: mpsc::UnboundedSender<Incoming>) {
+    let Ok(_permit) = loads.acquire().await else { return };
+    let message = match store.load(&keys).await {
+        Ok(loaded) => Message::Loaded(keys.into_iter().zip(loaded).collect()),
+        Err(error) => {
+            tracing::error!(error = %error, executions = keys.len(), "executions could not be read; they are read again");
+            Message::LoadFailed(keys)
+        }
+    };
+    let _ = core.send(Incoming::Message(message));
+}

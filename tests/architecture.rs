@@ -34,16 +34,18 @@ fn rooms(folder: &str) -> Vec<Room> {
     let mut files = Vec::new();
     rust_files(&root().join(folder), &mut files);
     let tests = ["tests", "tests.rs", "conformance", "properties.rs", "measure.rs", "testing.rs"];
-    files
+    let rooms: Vec<Room> = files
         .into_iter()
-        .filter(|file| !file.components().any(|part| tests.contains(&part.as_os_str().to_str().unwrap())))
-        .map(|file| {
-            let path = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
-            let text = std::fs::read_to_string(&file).unwrap();
+        .map(|file| file.strip_prefix(root()).unwrap().to_owned())
+        .filter(|path| !path.components().any(|part| tests.contains(&part.as_os_str().to_str().unwrap())))
+        .map(|path| {
+            let text = std::fs::read_to_string(root().join(&path)).unwrap();
             let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
-            Room { path, code }
+            Room { path: path.to_str().unwrap().to_owned(), code }
         })
-        .collect()
+        .collect();
+    assert!(!rooms.is_empty(), "{folder} has no code");
+    rooms
 }
 
 /// The code without comments, so that an example in one is not taken for code.
@@ -123,14 +125,13 @@ fn replay_is_a_function_it_sees_no_store_no_clock_no_runtime_and_no_database() {
 
 #[test]
 fn the_runtime_knows_no_words_of_orders() {
-    let words = ["payment", "stock", "coupon", "refund", "sku"];
+    let words = ["payment", "payments", "stock", "coupon", "coupons", "refund", "refunds", "sku", "orders"];
     for room in rooms("runtime/src") {
         let code = without_comments(&room.code).to_lowercase();
-        for word in words {
-            assert!(!code.contains(word), "{} knows {word}", room.path);
-        }
+        let found = code.split(|c: char| !c.is_alphabetic()).find(|word| words.contains(word));
+        assert_eq!(found, None, "{}", room.path);
         // "order" is also a sequence: ORDER BY, in order, ordered, border.
-        for name in ["order_id", "orderid", "order_timeout", "order-timeout", "orders"] {
+        for name in ["order_id", "orderid", "order_timeout", "order-timeout"] {
             assert!(!code.contains(name), "{} knows {name}", room.path);
         }
     }
@@ -198,7 +199,7 @@ fn every_crate_is_under_the_same_lints_and_they_are_on() {
         "todo = \"warn\"",
         "unimplemented = \"warn\"",
     ] {
-        assert!(workspace.contains(lint), "{lint}");
+        assert!(workspace.lines().any(|line| line == lint), "{lint}");
     }
     let run = std::fs::read_to_string(root().join("tests/run")).unwrap();
     assert!(run.contains("--all-targets") && run.contains("-D warnings"), "a warning fails the test command");

@@ -390,7 +390,12 @@ async fn a_payment_of_another_amount_is_held_for_a_person_and_the_deadline_runs_
     });
     assert_eq!(step["input"], input);
     let text = node.explain("o-1").await.text;
-    assert!(text.contains("1.99 USD arrived for an order of 19.99 USD: accept it or refund it"), "{text}");
+    assert!(
+        text.contains(
+            "1.99 USD arrived for an order of 19.99 USD: resolve it with {\"decision\":\"accept\"} or {\"decision\":\"refund\"}"
+        ),
+        "{text}"
+    );
 
     node.let_the_deadline_come().await;
     let result = node.ended("o-1").await;

@@ -14,8 +14,8 @@ use overdue_runtime::{Payload, Timestamp};
 
 use super::closing::CloseEnd;
 use super::input::OrderInput;
-use super::paying::{PaymentState, Payments, Reviewed};
-use super::progress::{Account, Phase, Reason};
+use super::paying::{PaymentState, Payments, Reviewed, Settled};
+use super::progress::{Account, Decision, Phase, Reason};
 use super::signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded};
 use super::{Kept, Verdict};
 
@@ -24,7 +24,9 @@ pub(super) enum Side {
     /// A person was asked about a payment.
     Reviewed(Reviewed),
     /// A payment that came beside the decision was settled.
-    Settled,
+    Settled(Settled),
+    /// A person has seen what there was to see.
+    Seen,
     /// A payment goes back; it has.
     Refunded,
     /// Stock or coupon was given back.
@@ -189,13 +191,16 @@ impl OrderRun {
         match side {
             Side::Reviewed(reviewed) => self.payment_reviewed(reviewed),
             Side::Closed(end) => self.payment_closed(end),
-            Side::Settled | Side::Refunded | Side::GaveBack => {}
+            // Nobody decided, but the order service keeps the order by this payment.
+            Side::Settled(Settled::Kept) if self.account.progress().decision.is_none() => {
+                self.account.set_decision(Some(Decision::Paid), None);
+            }
+            Side::Settled(_) | Side::Seen | Side::Refunded | Side::GaveBack => {}
         }
     }
 
     /// Shows who won. From here on nothing that arrives can change it.
     pub(super) fn decided(&mut self, verdict: &Verdict) {
-        use super::progress::Decision;
         self.is_settled = true;
         match verdict {
             Verdict::Paid => self.account.set_decision(Some(Decision::Paid), None),

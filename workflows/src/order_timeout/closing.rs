@@ -92,6 +92,10 @@ pub(super) async fn close(ctx: WorkflowContext, order: Arc<OrderInput>, asks: Ar
             _ => None,
         };
         if let Some(why) = why {
+            let why = format!(
+                "{why}. Once the cause is mended and its breaker closed (overdue breaker list), retry asks again; resolve with \
+                 {{\"outcome\":\"CLOSED\"}} if it was closed by hand; skip leaves it open"
+            );
             match ctx.by_hand::<CloseResult>("review-close-payment", &input, why).await? {
                 ByHandOutcome::Resolved(given) => outcome = given,
                 ByHandOutcome::Skipped { .. } => return Ok(CloseEnd::Left),

@@ -86,6 +86,9 @@ pub(crate) async fn refund(ctx: &WorkflowContext, account: &Account, refund: Ref
             currency: capture.money.currency(),
             payment_id: refund.payment_id.as_deref(),
         };
+        let why = format!(
+            "{why}. It is asked for again within the hour, or now with retry; resolve with {{}} if it was refunded by hand; skip leaves it unrefunded"
+        );
         let person = ctx.by_hand::<RefundByHand>("review-refund", &details, why);
         match race(person, ctx.sleep(REFUSED_RETRY).named("refundAgain")).await {
             Either::Left(outcome) => match outcome? {

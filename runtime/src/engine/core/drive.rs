@@ -46,6 +46,7 @@ impl Core {
             _ => 2,
         });
         let again = inputs.clone();
+        let attention_before = work.active.row.needs_attention;
         let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
         match work.active.transition(inputs, &mut step) {
             Ok(draft) => {
@@ -58,6 +59,7 @@ impl Core {
                             spawned: draft.spawned,
                             consumed: advance.consume.clone(),
                             row_changed: advance.row.is_some(),
+                            asks_for_a_person: work.active.row.needs_attention && !attention_before,
                             kind: CommitKind::Transition,
                         };
                         self.commit(key, advance, committing);

@@ -106,12 +106,22 @@ struct Committing {
     consumed: Vec<String>,
     /// Whether it changes the row.
     row_changed: bool,
+    /// Whether a step begins to wait for a person with it.
+    asks_for_a_person: bool,
     kind: CommitKind,
 }
 
 impl Committing {
     fn of(kind: CommitKind) -> Self {
-        Self { inputs: Vec::new(), answers: Vec::new(), spawned: Vec::new(), consumed: Vec::new(), row_changed: true, kind }
+        Self {
+            inputs: Vec::new(),
+            answers: Vec::new(),
+            spawned: Vec::new(),
+            consumed: Vec::new(),
+            row_changed: true,
+            asks_for_a_person: false,
+            kind,
+        }
     }
 }
 

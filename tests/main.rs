@@ -7,6 +7,8 @@
 
 mod harness;
 
+mod architecture;
+mod cases;
 mod cli;
 mod closing;
 mod crash;
@@ -16,5 +18,7 @@ mod http_tokens;
 mod race;
 mod race_thousand;
 mod refunds;
+mod replay;
+mod scale;
 mod signals;
 mod steps;

@@ -159,6 +159,19 @@ impl Node {
         self.client.start(request).await
     }
 
+    /// Starts a workflow of another type.
+    pub(crate) async fn start_workflow(&self, workflow_type: &str, id: &str, input: &Value) -> StartResponse {
+        let request = StartRequest {
+            workflow_type: workflow_type.into(),
+            id: id.into(),
+            input: Payload::of(input).unwrap(),
+            start_at: None,
+            attributes: Default::default(),
+            traceparent: None,
+        };
+        self.client.start(request).await.unwrap()
+    }
+
     /// The payment service tells of a payment of 19.99 USD.
     pub(crate) async fn pay(&self, order: &str, transaction: &str) -> SignalOutcome {
         self.pay_amount(order, transaction, "19.99", "USD").await
@@ -311,7 +324,13 @@ impl Node {
         self.pass_until_at(ORDER_TIMEOUT, order, what, condition).await
     }
 
-    async fn pass_until_at(&self, workflow_type: &str, id: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn pass_until_at(
+        &self,
+        workflow_type: &str,
+        id: &str,
+        what: &str,
+        condition: impl Fn(&Value) -> bool,
+    ) -> Value {
         let condition = &condition;
         let step = || async move {
             let description = self.client.describe(workflow_type, id).await.ok()?;

@@ -34,6 +34,7 @@ pub(super) struct Shell {
     pub(super) changes: broadcast::Sender<WorkflowKey>,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) limit: Arc<AtomicUsize>,
+    pub(super) at_work: Arc<AtomicUsize>,
     pub(super) watched: Watched,
     pub(super) replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
     pub(super) next_reply: u64,
@@ -64,6 +65,7 @@ impl Shell {
             self.watch(&*clock, None);
             let effects = self.core.flush(clock.now());
             self.limit.store(self.core.scan_limit(), Ordering::Relaxed);
+            self.at_work.store(self.core.held(), Ordering::Relaxed);
             for effect in effects {
                 if let Some(reason) = self.carry_out(effect) {
                     tracing::error!(reason, "node stops: what it believes is not what the store holds");

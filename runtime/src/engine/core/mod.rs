@@ -225,6 +225,11 @@ impl Core {
         self.dispatch.under_way() == 0 && self.awaited.is_empty()
     }
 
+    /// Executions in memory: being read, folded, committed, or waiting for a call.
+    pub(crate) fn held(&self) -> usize {
+        self.entries.len()
+    }
+
     /// How many due executions of one shard a scan must ask for, so that it always finds some that are not held.
     pub(crate) fn scan_limit(&self) -> usize {
         let held = self.held_by_shard.iter().copied().max().unwrap_or(0);

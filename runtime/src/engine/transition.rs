@@ -15,6 +15,8 @@ use crate::workflow::{LateStart, Lateness, ReplayFault, SignalView};
 
 /// The most inputs that are folded into one transition.
 pub(crate) const INPUTS_PER_TRANSITION_MAX: usize = 100;
+/// A transition that has taken in so many bytes takes in no more; the rest goes into the next one.
+pub(crate) const BYTES_PER_TRANSITION_MAX: usize = 256 * 1024;
 /// The most signals of one execution; above it they are answered 429.
 pub(crate) const SIGNALS_PER_EXECUTION_MAX: usize = 1_000;
 /// The most events of one execution above which no signal is taken any more.
@@ -47,8 +49,11 @@ impl Active {
         let mut draft = Draft { advance: None, answers: Vec::new(), spawned: Vec::new(), left: Vec::new() };
         let mut consume = Vec::new();
         let mut fired = false;
+        let mut bytes = 0;
         for (position, input) in inputs.into_iter().enumerate() {
-            if self.folded.closing.is_some() || position >= INPUTS_PER_TRANSITION_MAX {
+            let is_full = position >= INPUTS_PER_TRANSITION_MAX || bytes >= BYTES_PER_TRANSITION_MAX;
+            bytes += input.bytes();
+            if self.folded.closing.is_some() || is_full {
                 draft.left.push(input);
                 continue;
             }

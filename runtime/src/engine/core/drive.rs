@@ -69,7 +69,7 @@ impl Core {
                             self.reply(reply, answer);
                         }
                         self.begin_calls(key);
-                        self.rest(key);
+                        self.drive(key);
                     }
                 }
             }

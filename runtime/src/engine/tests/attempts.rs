@@ -120,6 +120,15 @@ async fn a_step_that_is_being_called_cannot_be_retried_and_one_that_does_not_exi
 }
 
 #[tokio::test]
+async fn more_requests_than_one_transition_takes_are_all_answered_even_if_none_changes_anything() {
+    let node = Node::start().await;
+    node.order("1", 10).await;
+    let retries = (0..250).map(|_| node.client.operate("waits", "1", 99, OperatorAction::Retry, "why not", "bob"));
+    let answers = tokio::time::timeout(Duration::from_secs(10), futures::future::join_all(retries)).await.unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Err(ClientError::NotFound(_)))));
+}
+
+#[tokio::test]
 async fn an_attempt_that_takes_too_long_counts_as_failed_with_an_unknown_outcome() {
     let node = Node::start().await;
     node.plan([Act::Gate(Arc::new(Notify::new()), "never")]);

@@ -77,6 +77,22 @@ async fn a_signal_before_the_start_is_buffered_and_precedes_even_a_deadline_in_t
 }
 
 #[tokio::test]
+async fn of_many_signals_before_the_start_the_first_decides_and_every_other_one_is_late_in_the_same_commit() {
+    let node = Node::start().await;
+    for number in 0..150 {
+        let outcome = node.pay("1", &format!("txn-{number:03}")).await.unwrap();
+        assert_eq!(outcome, SignalOutcome::Buffered);
+        node.clock.advance(Duration::from_millis(1));
+    }
+    node.order("1", 10).await;
+    assert_eq!(node.closed("1").await, "paid by txn-000");
+    assert_eq!(node.describe("1").await.linked.len(), 100, "a description names the first hundred of 149");
+    let before = node.store.commits();
+    node.pass(Duration::from_secs(5)).await;
+    assert!(node.store.commits() - before <= 2, "and then there is quiet");
+}
+
+#[tokio::test]
 async fn a_signal_after_the_end_opens_a_linked_execution_and_leaves_the_closed_history_alone() {
     let node = Node::start().await;
     node.order("1", 10).await;

@@ -160,7 +160,7 @@ impl Engine {
             drain_until: None,
         };
         for key in blocked_executions(store.as_ref()).await? {
-            let _ = incoming.send(Incoming::Message(Message::Nudge(key)));
+            let _ = incoming.send(Incoming::Message(Message::Input { key, input: Input::Due }));
         }
         environment.spawner.spawn(committer.run().boxed());
         environment.spawner.spawn(scanner.run().boxed());

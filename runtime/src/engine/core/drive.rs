@@ -224,7 +224,7 @@ impl Core {
     }
 
     /// What an execution that cannot take anything up does with its inputs.
-    fn set_aside(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
+    pub(super) fn set_aside(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
         for input in inputs {
             match input {
                 Input::Signal { signal, reply } => self.deposit(key, signal, reply),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{AtWork, Core, Entry};
 use crate::engine::{Active, Input};
 use crate::id::WorkflowKey;
-use crate::store::Loaded;
+use crate::store::{Loaded, Status};
 use crate::workflow::ReplayFault;
 
 /// After a read or a commit failed, the execution is read again this much later.
@@ -23,12 +23,22 @@ impl Core {
             Some(Entry::Loading { inputs }) => {
                 let inputs = std::mem::take(inputs);
                 match loaded {
+                    Some(loaded) if self.stays_blocked(&loaded, &inputs) => {
+                        self.forget(&key);
+                        self.set_aside(&key, inputs);
+                    }
                     Some(loaded) => self.take_up(key, loaded, inputs),
                     None => self.unknown(&key, inputs),
                 }
             }
             None => {}
         }
+    }
+
+    /// Whether it is blocked and not to be tried again yet: what reaches it meanwhile does not make its time come sooner.
+    fn stays_blocked(&self, loaded: &Loaded, inputs: &[Input]) -> bool {
+        let wanted = inputs.iter().any(|input| matches!(input, Input::Due | Input::Terminate { .. }));
+        loaded.execution.status == Status::Blocked && loaded.execution.wake_at.is_some_and(|at| at > self.now) && !wanted
     }
 
     fn take_up(&mut self, key: WorkflowKey, loaded: Loaded, inputs: Vec<Input>) {

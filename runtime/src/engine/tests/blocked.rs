@@ -50,6 +50,7 @@ async fn a_blocked_execution_is_tried_at_growing_gaps_and_not_in_a_loop() {
     node.order("1", 0).await;
     node.restart_with(Changed).await;
     node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.pay("1", "txn").await.unwrap(), SignalOutcome::Buffered, "and what waits for it does not hurry it");
     let before = node.store.commits();
     node.pass(Duration::from_secs(600)).await;
     let tries = node.store.commits() - before;

@@ -334,3 +334,24 @@ fn merge(mut body: Value, fields: Value) -> Value {
     body.as_object_mut().unwrap().extend(fields);
     body
 }
+
+#[tokio::test]
+async fn before_the_cancel_a_close_is_asked_anew_at_a_later_deadline_only_if_there_was_nothing_to_close() {
+    let later = due_at().saturating_add(Duration::from_secs(600));
+    let keys = |numbers: &[&str]| -> Vec<String> {
+        numbers.iter().map(|number| format!("order-timeout/o-1/close-payment{number}")).collect()
+    };
+    for (answer, asked) in [("CLOSED", keys(&[""])), ("NOT_CREATED", keys(&["", "#2"]))] {
+        let node = Node::start().await;
+        node.shop.answers("close-payment", [outcome(answer, json!({}))]);
+        node.shop.answers("cancel-order", [outcome("NOT_DUE", json!({ "payDeadline": later }))]);
+        node.place(&order(Steps::BeforeCancel)).await;
+        node.let_the_deadline_come().await;
+        node.until("o-1", "it waits again", |look| look["wakeAt"] == json!(later)).await;
+        node.pass_to(later).await;
+        node.ended("o-1").await;
+
+        assert_eq!(node.shop.keys("close-payment"), asked, "{answer}");
+        assert_eq!(node.shop.sent("cancel-order").len(), 2, "{answer}");
+    }
+}

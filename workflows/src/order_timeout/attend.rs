@@ -62,6 +62,8 @@ pub(super) struct OrderRun {
     /// Answers of `close-payment` that were not final.
     pub(super) close_asks: Arc<AtomicU32>,
     pub(super) is_closed: bool,
+    /// The channel had no such payment when it was asked to close it.
+    pub(super) may_be_created: bool,
     sides: Vec<(String, BoxFuture<'static, Result<Side, WorkflowError>>)>,
 }
 
@@ -80,6 +82,7 @@ impl OrderRun {
             cancel_asks: 0,
             close_asks: Arc::default(),
             is_closed: false,
+            may_be_created: false,
             sides: Vec::new(),
             ctx,
             order,

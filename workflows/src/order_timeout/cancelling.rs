@@ -38,6 +38,7 @@ impl OrderRun {
                 CancelOrderOutcome::NotFound => return Ok(Some(Verdict::NotFound)),
                 CancelOrderOutcome::NotDue { pay_deadline } => {
                     self.cancel_asks += 1;
+                    self.reopen_close();
                     // One that has passed already would have us ask in a loop.
                     self.deadline = pay_deadline.max(self.ctx.now().saturating_add(ASK_AGAIN_MIN));
                     return Ok(None);

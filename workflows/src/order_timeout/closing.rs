@@ -61,9 +61,19 @@ impl OrderRun {
         }
     }
 
+    /// The order waits on. A payment that did not exist when it was to be closed may exist at the next deadline: that is a
+    /// new question.
+    pub(super) fn reopen_close(&mut self) {
+        if self.is_closed && self.may_be_created {
+            self.is_closed = false;
+            self.close_asks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Notes how the payment ended.
     pub(super) fn payment_closed(&mut self, end: CloseEnd) {
         self.is_closed = true;
+        self.may_be_created = end == CloseEnd::NotCreated;
         if let CloseEnd::Paid(capture) = end {
             self.captured(capture, self.order.payment_id.clone());
         }

@@ -9,7 +9,8 @@ use crate::activity::ActivityFailure;
 use crate::history::{EventKind, FailureClass};
 use crate::id::RunId;
 use crate::payload::{InvalidField, Payload};
-use crate::store::{Advance, NewExecution};
+use crate::replay::UnreadSignal;
+use crate::store::{Advance, InboxRow, NewExecution};
 use crate::time::Timestamp;
 use crate::workflow::{LateStart, Lateness, ReplayFault, SignalView};
 
@@ -47,7 +48,16 @@ impl Active {
         let mut draft = Draft { advance: None, answers: Vec::new(), spawned: Vec::new(), left: Vec::new() };
         let mut consume = Vec::new();
         let mut fired = false;
+        let mut behind = Vec::new();
         for (position, input) in inputs.into_iter().enumerate() {
+            if let Input::Inbox(row) = &input
+                && self.folded.closing.is_some()
+            {
+                // The store refuses an end that leaves stored signals behind, so they go with it.
+                consume.push(row.signal_id.clone());
+                behind.push(row.clone());
+                continue;
+            }
             if self.folded.closing.is_some() || position >= INPUTS_PER_TRANSITION_MAX {
                 draft.left.push(input);
                 continue;
@@ -82,7 +92,7 @@ impl Active {
                 }
             }
         }
-        let spawn = self.hand_over_unread(step, &mut draft.spawned)?;
+        let spawn = self.hand_over_unread(behind, step, &mut draft.spawned)?;
         draft.advance = self.seal(consume, spawn, fired, step.now);
         Ok(draft)
     }
@@ -202,7 +212,7 @@ impl Active {
     }
 
     /// Takes up a stored signal. One that is there already is dropped with its row.
-    fn take_inbox(&mut self, row: crate::store::InboxRow) -> Result<(), ReplayFault> {
+    fn take_inbox(&mut self, row: InboxRow) -> Result<(), ReplayFault> {
         if self.folded.signals.iter().all(|seen| seen.signal_id != row.signal_id) {
             self.push(EventKind::SignalReceived { name: row.name, signal_id: row.signal_id, payload: row.payload })?;
         }
@@ -275,11 +285,20 @@ impl Active {
         Ok(Answer::Applied)
     }
 
-    /// Signals that the workflow ended without taking go the way of late ones, in the same commit.
-    fn hand_over_unread(&mut self, step: &mut Step<'_>, spawned: &mut Vec<Active>) -> Result<Vec<NewExecution>, ReplayFault> {
+    /// Signals that the workflow ended without taking, or that were stored `behind` its end, go the way of late ones, in
+    /// the same commit.
+    fn hand_over_unread(
+        &mut self,
+        behind: Vec<InboxRow>,
+        step: &mut Step<'_>,
+        spawned: &mut Vec<Active>,
+    ) -> Result<Vec<NewExecution>, ReplayFault> {
         let Some(machine) = self.machine.as_ref().filter(|_| self.folded.closing.is_some()) else { return Ok(Vec::new()) };
         let mut spawn: Vec<NewExecution> = Vec::new();
-        for unread in machine.unread_signals() {
+        let seen = |row: &InboxRow| self.folded.signals.iter().any(|seen| seen.signal_id == row.signal_id);
+        let behind = behind.into_iter().filter(|row| !seen(row));
+        let behind = behind.map(|row| UnreadSignal { name: row.name, signal_id: row.signal_id, payload: row.payload });
+        for unread in machine.unread_signals().into_iter().chain(behind) {
             let view = SignalView {
                 name: &unread.name,
                 signal_id: &unread.signal_id,

@@ -189,3 +189,15 @@ async fn payment_and_deadline_in_the_same_instant_give_one_decision_in_either_or
         }
     }
 }
+
+#[tokio::test]
+async fn of_two_signals_that_waited_for_the_start_the_second_goes_the_way_of_late_ones_when_the_first_ends_the_workflow() {
+    let node = Node::start().await;
+    assert_eq!(node.pay("1", "a").await.unwrap(), SignalOutcome::Buffered);
+    assert_eq!(node.pay("1", "b").await.unwrap(), SignalOutcome::Buffered);
+    node.order("1", 10).await;
+    node.pass(Duration::from_secs(2)).await;
+    let ended = node.describe("1").await;
+    assert_eq!((ended.status, ended.linked.len()), (Status::Completed, 1));
+    assert_eq!(node.closed("1").await, "paid by a");
+}

@@ -77,3 +77,21 @@ async fn a_blocked_execution_delays_no_other() {
     assert_eq!(node.describe("1").await.status, Status::Blocked);
     assert_eq!(node.describe("2").await.status, Status::Completed);
 }
+
+#[tokio::test]
+async fn a_blocked_execution_can_be_terminated_although_a_signal_waits_for_it_and_the_signal_is_late() {
+    let mut node = Node::start().await;
+    node.order("1", 5).await;
+    node.restart_with(Changed).await;
+    node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.pay("1", "txn").await.unwrap(), SignalOutcome::Buffered);
+    let end = Box::pin(node.client.terminate("waits", "1", "beyond repair", "bob"));
+    let patience = Box::pin(node.pass(Duration::from_secs(2)));
+    let futures::future::Either::Left((ended, _)) = futures::future::select(end, patience).await else {
+        panic!("the request to terminate it is not answered")
+    };
+    ended.unwrap();
+    node.pass(Duration::from_secs(2)).await;
+    let ended = node.describe("1").await;
+    assert_eq!((ended.status, ended.linked.len()), (Status::Terminated, 1));
+}

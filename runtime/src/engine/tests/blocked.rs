@@ -95,3 +95,16 @@ async fn a_blocked_execution_can_be_terminated_although_a_signal_waits_for_it_an
     let ended = node.describe("1").await;
     assert_eq!((ended.status, ended.linked.len()), (Status::Terminated, 1));
 }
+
+#[tokio::test]
+async fn a_signal_that_waits_for_a_blocked_execution_does_not_have_it_tried_more_often() {
+    let mut node = Node::start().await;
+    node.order("1", 0).await;
+    node.restart_with(Changed).await;
+    node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.pay("1", "txn").await.unwrap(), SignalOutcome::Buffered);
+    let before = node.store.commits();
+    node.pass(Duration::from_secs(600)).await;
+    let tries = node.store.commits() - before;
+    assert!((9..=20).contains(&tries), "a minute apart at last: {tries} in ten minutes");
+}

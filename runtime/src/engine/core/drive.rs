@@ -2,7 +2,9 @@
 
 use super::{AtWork, Awaited, CommitKind, Committing, Core, Effect, Entry};
 use crate::activity::ActivityFailure;
-use crate::engine::{Active, Answer, Call, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, Step};
+use crate::engine::{
+    Active, Answer, Call, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, check_against,
+};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{Advance, Deposit, InboxRow, Status, Write};
@@ -47,6 +49,7 @@ impl Core {
         });
         let again = inputs.clone();
         let attention_before = work.active.row.needs_attention;
+        let signals_before = work.active.folded.signals.len();
         let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
         match work.active.transition(inputs, &mut step) {
             Ok(draft) => {
@@ -75,6 +78,8 @@ impl Core {
             }
             Err(fault) => {
                 work.queue = again;
+                // What it was taking up is not stored.
+                work.active.folded.signals.truncate(signals_before);
                 self.block(key, &fault);
             }
         }
@@ -227,7 +232,16 @@ impl Core {
     fn set_aside(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
         for input in inputs {
             match input {
-                Input::Signal { signal, reply } => self.deposit(key, signal, reply),
+                Input::Signal { signal, reply } => {
+                    // Stored beside one of the same id, it would be dropped when it is taken up.
+                    let workflow = self.code.workflows.get(key.workflow_type()).map(AsRef::as_ref);
+                    let seen = self.at_work(key).map_or(&[][..], |active| &active.folded.signals);
+                    match check_against(&signal, seen, workflow) {
+                        SignalCheck::New => self.deposit(key, signal, reply),
+                        SignalCheck::Duplicate => self.reply(reply, Answer::Duplicate),
+                        SignalCheck::Conflict => self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
+                    }
+                }
                 other => {
                     if let Some(reply) = other.reply() {
                         self.reply(reply, Answer::Refused(RefusedInput::Blocked));

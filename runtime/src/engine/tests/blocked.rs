@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::harness::*;
-use crate::client::{ClientError, SignalOutcome};
+use crate::client::{ClientError, SignalOutcome, SignalRequest};
+use crate::payload::Payload;
 use crate::store::Status;
 use crate::workflow::*;
 
@@ -107,4 +108,24 @@ async fn a_signal_that_waits_for_a_blocked_execution_does_not_have_it_tried_more
     node.pass(Duration::from_secs(600)).await;
     let tries = node.store.commits() - before;
     assert!((9..=20).contains(&tries), "a minute apart at last: {tries} in ten minutes");
+}
+
+#[tokio::test]
+async fn a_signal_that_contradicts_a_recorded_one_is_refused_by_a_blocked_execution_too() {
+    let mut node = Node::start().await;
+    node.plan([Act::Gate(Default::default(), "never")]);
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    let send = async |node: &Node, by: &str| {
+        let payload = Payload::of(&Paid { by: by.into() }).unwrap();
+        let (workflow_type, id, name) = ("waits".into(), "1".into(), "paid".into());
+        let signal_id = Some("delivery-1".to_owned());
+        node.client.signal(SignalRequest { workflow_type, id, name, signal_id, payload }).await
+    };
+    assert_eq!(send(&node, "a").await.unwrap().outcome, SignalOutcome::Applied);
+    node.restart_with(Changed).await;
+    node.pass(Duration::from_secs(1)).await;
+    assert_eq!(node.describe("1").await.status, Status::Blocked);
+    assert!(matches!(send(&node, "b").await, Err(ClientError::Conflict { .. })), "acknowledged, it would be dropped later");
+    assert_eq!(send(&node, "a").await.unwrap().outcome, SignalOutcome::Duplicate);
 }

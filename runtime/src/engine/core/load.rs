@@ -34,6 +34,11 @@ impl Core {
     fn take_up(&mut self, key: WorkflowKey, loaded: Loaded, inputs: Vec<Input>) {
         let (mut active, inbox, fault) = Active::open(&self.code, loaded);
         active.running = self.begun.get(&key).cloned().unwrap_or_default();
+        // An attempt whose end is among the inputs was not cut off.
+        active.running.extend(inputs.iter().filter_map(|input| match input {
+            Input::Attempt { number, .. } => Some(*number),
+            _ => None,
+        }));
         let mut queue = Vec::with_capacity(inputs.len() + inbox.len() + 2);
         if active.row.status.is_open() {
             queue.push(Input::Recover);

@@ -147,10 +147,12 @@ impl Core {
 
     /// Whether the workflow still waits for a call that waited for its limit.
     fn still_wanted(&self, call: &Call) -> bool {
-        match self.entries.get(&call.key) {
-            Some(Entry::AtWork(work)) => work.active.folded.activities.contains_key(&call.number),
-            _ => true,
-        }
+        let is_begun = self.begun.get(&call.key).is_some_and(|begun| begun.contains(&call.number));
+        is_begun
+            && match self.entries.get(&call.key) {
+                Some(Entry::AtWork(work)) => work.active.folded.activities.contains_key(&call.number),
+                _ => true,
+            }
     }
 
     /// Lets an execution go that has nothing to do, leaving a hint for its next instant.
@@ -162,7 +164,12 @@ impl Core {
         if let Some(due) = work.active.next_due() {
             self.horizon.hint(due, key, self.now);
         }
-        if work.active.running.is_empty() || !work.active.row.status.is_open() {
+        let is_open = work.active.row.status.is_open();
+        if !is_open {
+            // Its calls that still wait for their limit are not wanted any more.
+            self.begun.remove(key);
+        }
+        if !is_open || work.active.running.is_empty() {
             self.forget(key);
         }
     }

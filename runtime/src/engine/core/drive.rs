@@ -131,6 +131,10 @@ impl Core {
             } else {
                 self.end_begun(&call.key, call.number);
                 next = self.dispatch.ended(limit.as_deref());
+                if let Some(Entry::AtWork(work)) = self.entries.get_mut(&call.key) {
+                    work.active.running.remove(&call.number);
+                }
+                self.rest(&call.key);
             }
         }
         self.input(key, Input::Attempt { number, outcome, sends });

@@ -219,3 +219,15 @@ async fn a_call_that_waits_for_its_limit_is_not_made_once_its_execution_has_ende
     node.pass(Duration::from_secs(1)).await;
     assert_eq!(node.calls().len(), 1, "{:?}", node.calls());
 }
+
+#[tokio::test]
+async fn an_execution_whose_waiting_call_is_no_longer_wanted_is_not_kept_in_memory_for_it() {
+    let gate = Arc::new(Notify::new());
+    let node = behind_another(&gate).await;
+    let number = node.describe("2").await.pending_activities[0].number;
+    let by_hand = OperatorAction::Resolve(Payload::from_json("\"by hand\"").unwrap());
+    node.client.operate("waits", "2", number, by_hand, "ticket 4711", "alice").await.unwrap();
+    gate.notify_one();
+    node.pass(Duration::from_secs(1)).await;
+    assert_eq!((node.calls().len(), node.client.engine().executions_at_work()), (1, 0));
+}

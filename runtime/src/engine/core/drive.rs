@@ -72,7 +72,8 @@ impl Core {
                             self.reply(reply, answer);
                         }
                         self.begin_calls(key);
-                        self.rest(key);
+                        // What there was no room for is next.
+                        self.drive(key);
                     }
                 }
             }

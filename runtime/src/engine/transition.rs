@@ -124,7 +124,8 @@ impl Active {
             consume,
             hold: Vec::new(),
             spawn,
-            guard_inbox: fired || closes,
+            // Without its code an execution takes no signal up: those that wait are late ones after its end.
+            guard_inbox: fired || (closes && self.machine.is_some()),
         })
     }
 

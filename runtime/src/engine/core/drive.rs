@@ -2,7 +2,9 @@
 
 use super::{AtWork, Awaited, CommitKind, Committing, Core, Effect, Entry};
 use crate::activity::ActivityFailure;
-use crate::engine::{Active, Answer, Call, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, Step};
+use crate::engine::{
+    Active, Answer, Call, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, check_against,
+};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{Advance, Deposit, InboxRow, Status, Write};
@@ -47,6 +49,7 @@ impl Core {
         });
         let again = inputs.clone();
         let attention_before = work.active.row.needs_attention;
+        let signals_before = work.active.folded.signals.len();
         let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
         match work.active.transition(inputs, &mut step) {
             Ok(draft) => {
@@ -75,6 +78,8 @@ impl Core {
             }
             Err(fault) => {
                 work.queue = again;
+                // What it was taking up is not stored.
+                work.active.folded.signals.truncate(signals_before);
                 self.block(key, &fault);
             }
         }
@@ -126,6 +131,10 @@ impl Core {
             } else {
                 self.end_begun(&call.key, call.number);
                 next = self.dispatch.ended(limit.as_deref());
+                if let Some(Entry::AtWork(work)) = self.entries.get_mut(&call.key) {
+                    work.active.running.remove(&call.number);
+                }
+                self.rest(&call.key);
             }
         }
         self.input(key, Input::Attempt { number, outcome, sends });
@@ -142,10 +151,12 @@ impl Core {
 
     /// Whether the workflow still waits for a call that waited for its limit.
     fn still_wanted(&self, call: &Call) -> bool {
-        match self.entries.get(&call.key) {
-            Some(Entry::AtWork(work)) => work.active.folded.activities.contains_key(&call.number),
-            _ => true,
-        }
+        let is_begun = self.begun.get(&call.key).is_some_and(|begun| begun.contains(&call.number));
+        is_begun
+            && match self.entries.get(&call.key) {
+                Some(Entry::AtWork(work)) => work.active.folded.activities.contains_key(&call.number),
+                _ => true,
+            }
     }
 
     /// Lets an execution go that has nothing to do, leaving a hint for its next instant.
@@ -157,7 +168,12 @@ impl Core {
         if let Some(due) = work.active.next_due() {
             self.horizon.hint(due, key, self.now);
         }
-        if work.active.running.is_empty() || !work.active.row.status.is_open() {
+        let is_open = work.active.row.status.is_open();
+        if !is_open {
+            // Its calls that still wait for their limit are not wanted any more.
+            self.begun.remove(key);
+        }
+        if !is_open || work.active.running.is_empty() {
             self.forget(key);
         }
     }
@@ -227,7 +243,16 @@ impl Core {
     pub(super) fn set_aside(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
         for input in inputs {
             match input {
-                Input::Signal { signal, reply } => self.deposit(key, signal, reply),
+                Input::Signal { signal, reply } => {
+                    // Stored beside one of the same id, it would be dropped when it is taken up.
+                    let workflow = self.code.workflows.get(key.workflow_type()).map(AsRef::as_ref);
+                    let seen = self.at_work(key).map_or(&[][..], |active| &active.folded.signals);
+                    match check_against(&signal, seen, workflow) {
+                        SignalCheck::New => self.deposit(key, signal, reply),
+                        SignalCheck::Duplicate => self.reply(reply, Answer::Duplicate),
+                        SignalCheck::Conflict => self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
+                    }
+                }
                 other => {
                     if let Some(reply) = other.reply() {
                         self.reply(reply, Answer::Refused(RefusedInput::Blocked));

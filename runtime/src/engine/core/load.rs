@@ -23,10 +23,6 @@ impl Core {
             Some(Entry::Loading { inputs }) => {
                 let inputs = std::mem::take(inputs);
                 match loaded {
-                    Some(loaded) if self.stays_blocked(&loaded, &inputs) => {
-                        self.forget(&key);
-                        self.set_aside(&key, inputs);
-                    }
                     Some(loaded) => self.take_up(key, loaded, inputs),
                     None => self.unknown(&key, inputs),
                 }
@@ -35,15 +31,18 @@ impl Core {
         }
     }
 
-    /// Whether it is blocked and not to be tried again yet: what reaches it meanwhile does not make its time come sooner.
-    fn stays_blocked(&self, loaded: &Loaded, inputs: &[Input]) -> bool {
-        let wanted = inputs.iter().any(|input| matches!(input, Input::Due | Input::Terminate { .. }));
-        loaded.execution.status == Status::Blocked && loaded.execution.wake_at.is_some_and(|at| at > self.now) && !wanted
-    }
-
     fn take_up(&mut self, key: WorkflowKey, loaded: Loaded, inputs: Vec<Input>) {
+        // Blocked, and not to be tried again yet: what reaches it meanwhile does not make its time come later or sooner.
+        let is_due = inputs.iter().any(|input| matches!(input, Input::Due));
+        let rests =
+            loaded.execution.status == Status::Blocked && loaded.execution.wake_at.is_some_and(|at| at > self.now) && !is_due;
         let (mut active, inbox, fault) = Active::open(&self.code, loaded);
         active.running = self.begun.get(&key).cloned().unwrap_or_default();
+        // An attempt whose end is among the inputs was not cut off.
+        active.running.extend(inputs.iter().filter_map(|input| match input {
+            Input::Attempt { number, .. } => Some(*number),
+            _ => None,
+        }));
         let mut queue = Vec::with_capacity(inputs.len() + inbox.len() + 2);
         if active.row.status.is_open() {
             queue.push(Input::Recover);
@@ -54,11 +53,21 @@ impl Core {
         let is_open = active.row.status.is_open();
         let ends = queue.iter().any(|input| matches!(input, Input::Terminate { .. }));
         self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active, queue, commit: None })));
+        // A history that can be read can be ended without its code.
+        let is_readable = !matches!(fault, Some(ReplayFault::History(_)));
         match fault {
-            // A history that can be read can be ended without its code.
-            Some(fault) if is_open && (!ends || matches!(fault, ReplayFault::History(_))) => self.block(&key, &fault),
+            Some(_) if is_open && rests && !is_readable => self.leave_blocked(&key),
+            Some(fault) if is_open && !rests && (!ends || !is_readable) => self.block(&key, &fault),
             _ => self.drive(&key),
         }
+    }
+
+    /// Nothing can be done with it: not even its end can be recorded.
+    fn leave_blocked(&mut self, key: &WorkflowKey) {
+        let Some(Entry::AtWork(work)) = self.entries.get_mut(key) else { return };
+        let inputs = std::mem::take(&mut work.queue);
+        self.set_aside(key, inputs);
+        self.rest(key);
     }
 
     /// There is no such execution: signals wait for it, everything else has nothing to act on.

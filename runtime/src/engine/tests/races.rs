@@ -1,5 +1,6 @@
 //! Payment against deadline, signals before the start and after the end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::harness::*;
@@ -204,4 +205,31 @@ async fn payment_and_deadline_in_the_same_instant_give_one_decision_in_either_or
             other => panic!("neither paid nor cancelled: {other}"),
         }
     }
+}
+
+#[tokio::test]
+async fn of_two_signals_that_waited_for_the_start_the_second_goes_the_way_of_late_ones_when_the_first_ends_the_workflow() {
+    let node = Node::start().await;
+    assert_eq!(node.pay("1", "a").await.unwrap(), SignalOutcome::Buffered);
+    assert_eq!(node.pay("1", "b").await.unwrap(), SignalOutcome::Buffered);
+    node.order("1", 10).await;
+    node.pass(Duration::from_secs(2)).await;
+    let ended = node.describe("1").await;
+    assert_eq!((ended.status, ended.linked.len()), (Status::Completed, 1));
+    assert_eq!(node.closed("1").await, "paid by a");
+}
+
+#[tokio::test]
+async fn of_more_repeated_signals_than_one_transition_takes_every_one_is_answered() {
+    let node = Node::start().await;
+    node.plan([Act::Gate(Arc::default(), "never")]);
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    let all = futures::future::join_all((0..350).map(|_| node.pay("1", "txn")));
+    let patience = Box::pin(node.pass(Duration::from_secs(3)));
+    let futures::future::Either::Left((answers, _)) = futures::future::select(all, patience).await else {
+        panic!("some are still waiting for their answer")
+    };
+    let repeated = answers.iter().filter(|answer| matches!(answer, Ok(SignalOutcome::Duplicate))).count();
+    assert_eq!(repeated, 349);
 }

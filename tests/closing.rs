@@ -223,6 +223,19 @@ async fn a_buyer_who_has_been_paying_for_a_day_is_a_persons_business() {
 }
 
 #[tokio::test]
+async fn a_buyer_who_is_still_paying_when_a_person_has_the_channel_asked_again_is_asked_about_under_a_new_key() {
+    let node = due(Steps::AfterCancel, (0..23).map(|_| outcome("TOO_EARLY", json!({ "retryAfter": 3600 })))).await;
+    node.shop.always("close-payment", outcome("IN_PROGRESS", json!({})));
+    node.pass_until("o-1", "a person is asked", |look| look["needsAttention"] == true).await;
+    node.shop.always("close-payment", outcome("CLOSED", json!({})));
+    node.retry("o-1", "review-close-payment").await;
+    assert_eq!(node.ended("o-1").await, cancelled(json!([])));
+    let keys = node.shop.keys("close-payment");
+    let different: std::collections::BTreeSet<_> = keys.iter().collect();
+    assert_eq!(different.len(), keys.len(), "{keys:?}");
+}
+
+#[tokio::test]
 async fn a_channel_that_refuses_a_close_in_the_first_minutes_is_asked_again_when_it_says() {
     for steps in BOTH {
         let node = due(steps, [outcome("TOO_EARLY", json!({ "retryAfter": 120 }))]).await;

@@ -117,10 +117,10 @@ impl Shell {
     /// Does what the core wants done. The reason, when the node must stop.
     fn carry_out(&mut self, effect: Effect) -> Option<String> {
         match effect {
-            Effect::Load(keys) => self
+            Effect::Load { number, keys } => self
                 .environment
                 .spawner
-                .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), keys, self.incoming.clone()).boxed()),
+                .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), number, keys, self.incoming.clone()).boxed()),
             Effect::Commit(request) => drop(self.commits.send(*request)),
             Effect::Call(call) => self.environment.spawner.spawn(
                 call_activity(*call, Arc::clone(&self.code), Arc::clone(&self.environment.clock), self.incoming.clone()).boxed(),
@@ -139,13 +139,19 @@ impl Shell {
 }
 
 /// Reads executions and hands them to the core.
-async fn load(store: Arc<dyn Store>, loads: Arc<Semaphore>, keys: Vec<WorkflowKey>, core: mpsc::UnboundedSender<Incoming>) {
+async fn load(
+    store: Arc<dyn Store>,
+    loads: Arc<Semaphore>,
+    number: u64,
+    keys: Vec<WorkflowKey>,
+    core: mpsc::UnboundedSender<Incoming>,
+) {
     let Ok(_permit) = loads.acquire().await else { return };
     let message = match store.load(&keys).await {
-        Ok(loaded) => Message::Loaded(keys.into_iter().zip(loaded).collect()),
+        Ok(loaded) => Message::Loaded { number, results: keys.into_iter().zip(loaded).collect() },
         Err(error) => {
             tracing::error!(error = %error, executions = keys.len(), "executions could not be read; they are read again");
-            Message::LoadFailed(keys)
+            Message::LoadFailed { number, keys }
         }
     };
     let _ = core.send(Incoming::Message(message));

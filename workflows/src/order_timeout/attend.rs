@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use overdue_runtime::workflow::{Received, Signal, WorkflowContext, WorkflowError};
 use overdue_runtime::{Payload, Timestamp};
 
+use super::cancelling::ASK_AGAIN_MIN;
 use super::closing::CloseEnd;
 use super::input::OrderInput;
 use super::paying::{PaymentState, Payments, Reviewed, Settled};
@@ -59,6 +60,8 @@ pub(super) struct OrderRun {
     pub(super) is_settled: bool,
     /// Answers of `cancel-order` that were not final.
     pub(super) cancel_asks: u32,
+    /// How long to wait at least when the order service is not due at a deadline that has passed.
+    pub(super) not_due_gap: Duration,
     /// Answers of `close-payment` that were not final.
     pub(super) close_asks: Arc<AtomicU32>,
     pub(super) is_closed: bool,
@@ -80,6 +83,7 @@ impl OrderRun {
             stop: None,
             is_settled: false,
             cancel_asks: 0,
+            not_due_gap: ASK_AGAIN_MIN,
             close_asks: Arc::default(),
             is_closed: false,
             may_be_created: false,

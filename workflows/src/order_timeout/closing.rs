@@ -109,8 +109,13 @@ pub(super) async fn close(ctx: WorkflowContext, order: Arc<OrderInput>, asks: Ar
             match ctx.by_hand::<CloseResult>("review-close-payment", &input, why).await? {
                 ByHandOutcome::Resolved(given) => outcome = given,
                 ByHandOutcome::Skipped { .. } => return Ok(CloseEnd::Left),
-                // Asked again by hand: the same intent, the same key.
-                ByHandOutcome::Retried => continue,
+                // Asked again by hand: the same intent, the same key, unless there was an answer that is not final.
+                ByHandOutcome::Retried => {
+                    if outcome == ClosePaymentOutcome::InProgress {
+                        asks.fetch_add(1, Ordering::Relaxed);
+                    }
+                    continue;
+                }
             }
         }
         let wait = match outcome {

@@ -182,7 +182,7 @@ impl Core {
     pub(super) fn expect(&mut self, key: WorkflowKey) {
         if !self.entries.contains_key(&key) {
             self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
-            self.entries.insert(key, Entry::Loading { inputs: Vec::new() });
+            self.entries.insert(key, Entry::Loading { after: self.reads, inputs: Vec::new() });
         }
     }
 
@@ -198,7 +198,7 @@ impl Core {
         let queue = match self.entries.get_mut(&key) {
             // Its memory here is at least as new.
             Some(Entry::AtWork(_)) => return,
-            Some(Entry::Loading { inputs }) => std::mem::take(inputs),
+            Some(Entry::Loading { inputs, .. }) => std::mem::take(inputs),
             None => {
                 self.held_by_shard[usize::from(active.row.shard)] += 1;
                 Vec::new()

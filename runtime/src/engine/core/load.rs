@@ -12,7 +12,7 @@ use crate::workflow::ReplayFault;
 pub(super) const RETRY_AFTER_FAILURE: Duration = Duration::from_millis(250);
 
 impl Core {
-    pub(super) fn loaded(&mut self, key: WorkflowKey, loaded: Option<Loaded>) {
+    pub(super) fn loaded(&mut self, number: u64, key: WorkflowKey, loaded: Option<Loaded>) {
         match self.entries.get_mut(&key) {
             Some(Entry::AtWork(work)) => {
                 // Only its inbox was asked for.
@@ -20,7 +20,9 @@ impl Core {
                 work.queue.extend(rows.into_iter().map(Input::Inbox));
                 self.drive(&key);
             }
-            Some(Entry::Loading { inputs }) => {
+            // Another read is on its way, or the execution is about to be adopted.
+            Some(Entry::Loading { after, .. }) if number <= *after => {}
+            Some(Entry::Loading { inputs, .. }) => {
                 let inputs = std::mem::take(inputs);
                 match loaded {
                     Some(loaded) => self.take_up(key, loaded, inputs),
@@ -86,12 +88,15 @@ impl Core {
     }
 
     /// Those who wait are told; what nobody waits for is tried again.
-    pub(super) fn load_failed(&mut self, key: WorkflowKey) {
-        let Some(Entry::Loading { inputs }) = self.entries.get_mut(&key) else { return };
+    pub(super) fn load_failed(&mut self, number: u64, key: WorkflowKey) {
+        let Some(Entry::Loading { after, inputs }) = self.entries.get_mut(&key) else { return };
+        if number <= *after {
+            return;
+        }
         let (waited_for, kept): (Vec<_>, Vec<_>) = std::mem::take(inputs).into_iter().partition(|input| input.reply().is_some());
         if kept.is_empty() {
             self.forget(&key);
-        } else if let Some(Entry::Loading { inputs }) = self.entries.get_mut(&key) {
+        } else if let Some(Entry::Loading { inputs, .. }) = self.entries.get_mut(&key) {
             *inputs = kept;
             self.later.insert((self.now.saturating_add(RETRY_AFTER_FAILURE), key));
         }

@@ -10,6 +10,9 @@ use crate::payload::Payload;
 use crate::store::{Advance, Deposit, InboxRow, Status, Write};
 use crate::workflow::ReplayFault;
 
+/// No read counts: the execution is handed over by whoever starts it.
+const HELD: u64 = u64::MAX;
+
 impl Core {
     /// Folds what is queued into a transition, unless one is being committed.
     pub(super) fn drive(&mut self, key: &WorkflowKey) {
@@ -180,15 +183,30 @@ impl Core {
 
     /// Holds the place of an execution that is being started here.
     pub(super) fn expect(&mut self, key: WorkflowKey) {
-        if !self.entries.contains_key(&key) {
-            self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
-            self.entries.insert(key, Entry::Loading { after: self.reads, inputs: Vec::new() });
+        match self.entries.get_mut(&key) {
+            // What is being read of it was asked for before its start.
+            Some(Entry::Loading { after, .. }) => *after = HELD,
+            Some(Entry::AtWork(_)) => {}
+            None => {
+                self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
+                self.entries.insert(key, Entry::Loading { after: HELD, inputs: Vec::new() });
+            }
         }
     }
 
     pub(super) fn unexpect(&mut self, key: WorkflowKey) {
-        if let Some(Entry::Loading { .. }) = self.entries.get(&key) {
+        if let Some(Entry::Loading { after, .. }) = self.entries.get_mut(&key) {
+            *after = self.reads;
             self.to_load.push_back(key);
+        }
+    }
+
+    /// Takes in an execution for which a place was held, unless that was given up: it may have moved on since.
+    pub(super) fn adopt_expected(&mut self, active: Active) {
+        if self.entries.contains_key(&active.row.key) {
+            self.adopt(active);
+        } else {
+            self.begin_loading(active.row.key, Vec::new());
         }
     }
 

@@ -198,7 +198,7 @@ impl Core {
             Message::Input { key, input } => self.input(key, input),
             Message::Expect(key) => self.expect(key),
             Message::Unexpect(key) => self.unexpect(key),
-            Message::Adopt(active) => self.adopt(*active),
+            Message::Adopt(active) => self.adopt_expected(*active),
             Message::Hint { key, wake_at } => self.horizon.hint(wake_at, &key, now),
             Message::Nudge(key) => self.unread(key),
             Message::Loaded { number, results } => {

@@ -4,27 +4,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::harness::*;
-use crate::engine::core::{Core, Effect, Message};
+use crate::engine::core::{Core, Effect, Message, Scan};
 use crate::engine::{Active, Answer, CommitRequest, IncomingSignal, Input, Registries, ReplyId, ReplyTo, Start, new_run_id};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
-use crate::store::{Fence, ModelStore, Store, Write};
+use crate::store::{Due, Fence, ModelStore, Store, Write};
 
 /// A core whose effects are carried out when the test says so.
 struct ByHand {
     core: Core,
+    code: Arc<Registries>,
     store: ModelStore,
     fence: Fence,
     answers: Vec<Answer>,
 }
 
 impl ByHand {
-    async fn with_an_order(key: &WorkflowKey) -> Self {
+    async fn new() -> Self {
         let mut code = Registries::default();
         code.workflows.register(Waits);
+        code.workflows.register(CallsAtOnce);
+        let code = Arc::new(code);
         let store = ModelStore::new(4);
         let fence = store.join("node", 0).await.unwrap();
-        let input = Payload::of(&Order { deadline: START.saturating_add(Duration::from_secs(100)) }).unwrap();
+        let core = Core::new(code.clone(), 4, Box::new(|| 7));
+        Self { core, code, store, fence, answers: Vec::new() }
+    }
+
+    /// Starts an execution beside the core, as a request does.
+    async fn start(&self, key: &WorkflowKey, input: Payload) -> Active {
         let start = Start {
             key: key.clone(),
             shard: key.shard(4),
@@ -35,9 +43,9 @@ impl ByHand {
             attributes: Default::default(),
             traceparent: None,
         };
-        let (new, _) = Active::start(&code, start).unwrap();
-        store.commit(&fence, &[Write::Start(new)]).await.unwrap();
-        Self { core: Core::new(Arc::new(code), 4, Box::new(|| 7)), store, fence, answers: Vec::new() }
+        let (new, active) = Active::start(&self.code, start).unwrap();
+        self.store.commit(&self.fence, &[Write::Start(new)]).await.unwrap();
+        active
     }
 
     /// Tells the core something; what it wants read and what it wants written.
@@ -85,7 +93,9 @@ impl ByHand {
 #[tokio::test]
 async fn what_was_read_before_a_commit_of_the_same_execution_is_not_taken_for_its_present_state() {
     let key = WorkflowKey::new("waits", "1");
-    let mut node = ByHand::with_an_order(&key).await;
+    let mut node = ByHand::new().await;
+    let order = Order { deadline: START.saturating_add(Duration::from_secs(100)) };
+    node.start(&key, Payload::of(&order).unwrap()).await;
     let loads = node.pay(&key, "a");
     let read = node.read(loads).await;
     let (_, commits) = node.tell(read);
@@ -104,4 +114,49 @@ async fn what_was_read_before_a_commit_of_the_same_execution_is_not_taken_for_it
     let written = node.write(commits).await;
     node.tell(written);
     assert_eq!(node.answers, [Answer::Applied, Answer::Late]);
+}
+
+#[tokio::test]
+async fn an_execution_that_moved_on_before_its_start_could_hand_it_over_is_not_taken_over_as_it_was_at_its_start() {
+    let key = WorkflowKey::new("calls-at-once", "1");
+    let mut node = ByHand::new().await;
+    node.tell(Message::Expect(key.clone()));
+    let started = node.start(&key, Payload::null()).await;
+    // The same request came twice, and the one that finds the execution there is answered sooner.
+    let (loads, _) = node.tell(Message::Unexpect(key.clone()));
+    let read = node.read(loads).await;
+    let (_, commits) = node.tell(read);
+    let written = node.write(commits).await;
+    node.tell(written);
+
+    let (mut loads, _) = node.tell(Message::Adopt(Box::new(started)));
+    let outcome = Ok(Payload::from_json("\"done\"").unwrap());
+    let ended = Message::CallEnded { key: key.clone(), number: 2, limit: None, outcome, sends: 1 };
+    let (more, mut commits) = node.tell(ended);
+    loads.extend(more);
+    if commits.is_empty() {
+        let read = node.read(loads).await;
+        commits = node.tell(read).1;
+    }
+    let written = node.write(commits).await;
+    node.tell(written);
+}
+
+#[tokio::test]
+async fn what_was_asked_for_before_a_start_does_not_give_the_place_away_that_is_held_for_it() {
+    let key = WorkflowKey::new("calls-at-once", "1");
+    let mut node = ByHand::new().await;
+    let cancel = Input::Cancel { reason: "test".into(), actor: "bob".into(), reply: ReplyId(1) };
+    let (loads, _) = node.tell(Message::Input { key: key.clone(), input: cancel });
+    node.tell(Message::Expect(key.clone()));
+    let read = node.read(loads).await;
+    node.tell(read);
+    let started = node.start(&key, Payload::null()).await;
+    let overdue = vec![Due { key: key.clone(), wake_at: START }];
+    let (loads, _) = node.tell(Message::Scanned(Scan { overdue, ..Scan::default() }));
+    assert!(loads.is_empty(), "the scan leaves it to whoever starts it");
+    let (_, commits) = node.tell(Message::Adopt(Box::new(started)));
+    let written = node.write(commits).await;
+    node.tell(written);
+    assert_eq!(node.answers, [Answer::Applied]);
 }

@@ -172,6 +172,11 @@ impl Shop {
         self.all().into_iter().filter(|sent| sent.call == call).collect()
     }
 
+    /// How many requests of one call there were.
+    pub(crate) fn count(&self, call: &str) -> usize {
+        self.desk.lock().unwrap().sent.iter().filter(|sent| sent.call == call).count()
+    }
+
     /// How often each call was made.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
@@ -195,7 +200,7 @@ impl Shop {
 
     /// Waits until so many requests of this call have arrived.
     pub(crate) async fn received(&self, call: &str, count: usize) {
-        let enough = || async { (self.sent(call).len() >= count).then_some(()) };
+        let enough = || async { (self.count(call) >= count).then_some(()) };
         eventually(&format!("{count} requests of {call} arrive"), enough).await;
     }
 }

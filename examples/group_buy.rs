@@ -1,6 +1,6 @@
 //! A deadline workflow of your own: a group buy that needs three members before its deadline.
 //!
-//! The whole product comes with it: `cargo run --example group_buy -- serve --store sqlite:/tmp/group-buy.db`, then
+//! The whole product comes with it: `cargo run --example group_buy -- serve --store sqlite:group-buy.db`, then
 //!
 //! ```text
 //! overdue start group-buy g1 --input '{"deadline":"2030-01-01T00:00:00Z"}'

@@ -75,7 +75,7 @@ async fn what_the_server_refuses_ends_with_1_and_says_why() {
     let api = node.listen().await;
     node.place(&Order::bare("o-1")).await;
     let cases: [(&[&str], &str); 10] = [
-        (&["start", "order-timeout", "o-2", "--input", "{}"], "missing field `orderId`"),
+        (&["start", "order-timeout", "o-2", "--input", "{}"], "input.orderId: missing"),
         (&["start", "order-timeout", "o-2", "--input", "{"], "--input: not valid JSON"),
         (&["start", "order-timeout", "o-2", "--input", "@/nowhere/at/all"], "/nowhere/at/all"),
         (&["start", "orders", "o-2", "--input", "{}"], "this program knows late-payment, late-signal, order-timeout"),

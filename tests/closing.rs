@@ -5,6 +5,7 @@ use std::time::Duration;
 use overdue_runtime::activity::{BreakerPanel, BreakerPosition};
 use overdue_runtime::client::SignalOutcome;
 use overdue_runtime::engine::OperatorAction;
+use overdue_runtime::testing::eventually;
 use serde_json::{Value, json};
 
 use crate::harness::{Node, Order, Reply, START, outcome};
@@ -223,6 +224,19 @@ async fn a_buyer_who_has_been_paying_for_a_day_is_a_persons_business() {
 }
 
 #[tokio::test]
+async fn a_buyer_who_is_still_paying_when_a_person_has_the_channel_asked_again_is_asked_about_under_a_new_key() {
+    let node = due(Steps::AfterCancel, (0..23).map(|_| outcome("TOO_EARLY", json!({ "retryAfter": 3600 })))).await;
+    node.shop.always("close-payment", outcome("IN_PROGRESS", json!({})));
+    node.pass_until("o-1", "a person is asked", |look| look["needsAttention"] == true).await;
+    node.shop.always("close-payment", outcome("CLOSED", json!({})));
+    node.retry("o-1", "review-close-payment").await;
+    assert_eq!(node.ended("o-1").await, cancelled(json!([])));
+    let keys = node.shop.keys("close-payment");
+    let different: std::collections::BTreeSet<_> = keys.iter().collect();
+    assert_eq!(different.len(), keys.len(), "{keys:?}");
+}
+
+#[tokio::test]
 async fn a_channel_that_refuses_a_close_in_the_first_minutes_is_asked_again_when_it_says() {
     for steps in BOTH {
         let node = due(steps, [outcome("TOO_EARLY", json!({ "retryAfter": 120 }))]).await;
@@ -315,7 +329,9 @@ async fn a_rejected_close_that_a_person_resolves_or_skips_holds_nothing_up() {
     ] {
         let node = due(Steps::AfterCancel, [outcome("REJECTED", json!({}))]).await;
         node.until_a_person_is_needed("o-1", "review-close-payment").await;
-        assert_eq!(node.shop.sent("release-stock").len() + node.shop.sent("return-coupon").len(), 2, "the others go on");
+        let others =
+            || async { (node.shop.sent("release-stock").len() + node.shop.sent("return-coupon").len() == 2).then_some(()) };
+        eventually("the others go on", others).await;
 
         node.decide("o-1", "review-close-payment", action, "seen at the channel").await;
         node.downstreams.close("payments", None).unwrap();
@@ -333,4 +349,25 @@ fn merge(mut body: Value, fields: Value) -> Value {
     let Value::Object(fields) = fields else { unreachable!("they are an object") };
     body.as_object_mut().unwrap().extend(fields);
     body
+}
+
+#[tokio::test]
+async fn before_the_cancel_a_close_is_asked_anew_at_a_later_deadline_only_if_there_was_nothing_to_close() {
+    let later = due_at().saturating_add(Duration::from_secs(600));
+    let keys = |numbers: &[&str]| -> Vec<String> {
+        numbers.iter().map(|number| format!("order-timeout/o-1/close-payment{number}")).collect()
+    };
+    for (answer, asked) in [("CLOSED", keys(&[""])), ("NOT_CREATED", keys(&["", "#2"]))] {
+        let node = Node::start().await;
+        node.shop.answers("close-payment", [outcome(answer, json!({}))]);
+        node.shop.answers("cancel-order", [outcome("NOT_DUE", json!({ "payDeadline": later }))]);
+        node.place(&order(Steps::BeforeCancel)).await;
+        node.let_the_deadline_come().await;
+        node.until("o-1", "it waits again", |look| look["wakeAt"] == json!(later)).await;
+        node.pass_to(later).await;
+        node.ended("o-1").await;
+
+        assert_eq!(node.shop.keys("close-payment"), asked, "{answer}");
+        assert_eq!(node.shop.sent("cancel-order").len(), 2, "{answer}");
+    }
 }

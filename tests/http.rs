@@ -126,15 +126,15 @@ async fn every_fault_of_a_start_is_refused_with_its_status_and_its_field_and_not
     let cases: Vec<(String, u16, &str)> = vec![
         ("{".into(), 400, ""),
         ("[]".into(), 400, ""),
-        ("{}".into(), 400, ""),
+        ("{}".into(), 400, "input"),
         (json!({ "input": input, "inputs": 1 }).to_string(), 400, "inputs"),
         (json!({ "input": input, "startAt": 1_700_000_000 }).to_string(), 400, "startAt"),
         (json!({ "input": input, "startAt": "2026-11-30T18:00:00" }).to_string(), 400, "startAt"),
         (json!({ "input": input, "attributes": { "shop": { "city": "berlin" } } }).to_string(), 422, "attributes.shop"),
         (json!({ "input": input, "attributes": { "": "berlin" } }).to_string(), 422, "attributes."),
         (json!({ "input": "o-1" }).to_string(), 422, "input"),
-        (without("orderId"), 422, "input"),
-        (without("payDeadline"), 422, "input"),
+        (without("orderId"), 422, "input.orderId"),
+        (without("payDeadline"), 422, "input.payDeadline"),
         (with("coupon_id", json!("c-1")), 422, "input.coupon_id"),
         (with("orderId", json!("o-2")), 422, "input.orderId"),
         (with("payDeadline", json!(1_700_000_000)), 422, "input.payDeadline"),
@@ -265,7 +265,7 @@ async fn a_faulty_signal_is_a_4xx_that_names_the_field_and_changes_nothing() {
             "payload.paidAt",
         ),
         ("payment-succeeded", r#"{"payload":"paid"}"#, 422, "payload"),
-        ("payment-succeeded", r#"{}"#, 400, ""),
+        ("payment-succeeded", r#"{}"#, 400, "payload"),
         ("payment-succeeded", "paid", 400, ""),
         ("payment-failed", r#"{"signalId":"","payload":{"reason":"r"}}"#, 422, "signalId"),
         ("payment-failed", r#"{"signalId":"a\nb","payload":{"reason":"r"}}"#, 422, "signalId"),
@@ -545,7 +545,7 @@ async fn an_operators_actions_are_recorded_with_who_and_why_and_refused_by_name(
     let act = |action: &str| format!("{}/activities/{number}/{action}", path("o-1"));
 
     for (route, body, status, field) in [
-        (act("retry"), json!({}), 400, Some("")),
+        (act("retry"), json!({}), 400, Some("reason")),
         (act("retry"), json!({ "reason": " " }), 422, Some("reason")),
         (act("retry"), json!({ "reason": "x".repeat(1001) }), 422, Some("reason")),
         (act("resolve"), json!({ "reason": "done" }), 400, Some("result")),

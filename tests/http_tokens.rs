@@ -193,3 +193,31 @@ async fn a_server_beyond_loopback_is_refused_until_there_is_a_token() {
     assert_eq!(created.code, Some(0), "{created:?}");
     assert!(created.stdout.trim().starts_with("ovd_"));
 }
+
+#[tokio::test]
+async fn a_server_beyond_loopback_whose_last_token_was_revoked_refuses_everybody() {
+    let node = Node::start().await;
+    let secret = token(&node, "only", &["read", "admin"], &[], None).await;
+    let api = node.listen_beyond_loopback().await;
+    let mine = api.with_token(&secret);
+    assert_eq!(mine.get("/v1/workflows").await.status, 200);
+    assert_eq!(mine.send(mine.request(Method::DELETE, "/v1/tokens/only")).await.status, 204);
+
+    assert_eq!(mine.get("/v1/workflows").await.status, 401);
+    assert_eq!(api.get("/v1/workflows").await.status, 401, "no token is no leave");
+    assert_eq!(api.get("/livez").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_can_change_nothing() {
+    let node = Node::start().await;
+    let api = node.listen().await;
+    let start = json!({ "input": Order::new("o-1").input() }).to_string();
+    for (header, value) in [("sec-fetch-site", "cross-site"), ("origin", "http://shop.example"), ("origin", "null.example://x")] {
+        let request = api.request(Method::POST, "/v1/workflows/order-timeout/o-1").header(header, value).body(start.clone());
+        assert_eq!(api.send(request).await.status, 403, "{header}: {value}");
+    }
+    let own = api.url.clone();
+    let request = api.request(Method::POST, "/v1/workflows/order-timeout/o-1").header("origin", own).body(start);
+    assert_eq!(api.send(request).await.status, 201);
+}

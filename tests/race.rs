@@ -225,6 +225,23 @@ async fn a_payment_on_the_last_millisecond_of_the_watch_is_refunded_by_the_order
 // After the workflow completed.
 
 #[tokio::test]
+async fn a_late_payment_that_somebody_wants_to_cancel_goes_back_all_the_same() {
+    let node = Node::start().await;
+    node.place(&Order::new("o-1")).await;
+    node.let_the_deadline_come().await;
+    node.ended("o-1").await;
+    node.shop.answers("confirm-paid", [outcome("ALREADY_CANCELLED", json!({}))]);
+    node.shop.answers("refund-payment", [outcome("PROCESSING", json!({}))]);
+    node.pay("o-1", "txn-1").await;
+    let id = node.linked("o-1").await.remove(0);
+    node.until_at(LATE_PAYMENT, &id, "it is processing", |look| look["progress"]["refunds"][0]["status"] == "processing").await;
+
+    node.client.cancel(LATE_PAYMENT, &id, "a slip of the hand", "bob").await.unwrap();
+
+    assert_eq!(node.late_payment_ended(&id).await["refunds"], json!([refund("txn-1", "refunded")]));
+}
+
+#[tokio::test]
 async fn a_payment_after_the_end_opens_a_linked_execution_that_asks_before_it_refunds() {
     let node = Node::start().await;
     node.place(&Order::new("o-1")).await;
@@ -390,7 +407,12 @@ async fn a_payment_of_another_amount_is_held_for_a_person_and_the_deadline_runs_
     });
     assert_eq!(step["input"], input);
     let text = node.explain("o-1").await.text;
-    assert!(text.contains("1.99 USD arrived for an order of 19.99 USD: accept it or refund it"), "{text}");
+    assert!(
+        text.contains(
+            "1.99 USD arrived for an order of 19.99 USD: resolve it with {\"decision\":\"accept\"} or {\"decision\":\"refund\"}"
+        ),
+        "{text}"
+    );
 
     node.let_the_deadline_come().await;
     let result = node.ended("o-1").await;

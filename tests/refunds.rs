@@ -59,6 +59,25 @@ async fn a_refund_that_the_channel_has_forgotten_is_requested_again_under_the_sa
 }
 
 #[tokio::test]
+async fn a_channel_that_forgets_a_refund_again_and_again_is_asked_at_growing_gaps_and_under_new_keys() {
+    let node = Node::start().await;
+    node.shop.always("refund-payment", outcome("PROCESSING", json!({})));
+    node.shop.always("refund-status", Reply::json(404, json!({ "outcome": "NOT_FOUND" })));
+    node.place(&Order::new("o-1")).await;
+    node.let_the_deadline_come().await;
+    node.until_phase("o-1", "watching").await;
+    node.pay("o-1", "txn-1").await;
+    let begun = node.now();
+    let asked = || node.shop.sent("refund-status");
+    node.pass_until("o-1", "it is asked for again and again", |_| asked().len() >= 5).await;
+
+    assert_eq!(asked()[..5].iter().map(|sent| sent.at.since(begun).as_secs()).collect::<Vec<_>>(), [1, 3, 7, 15, 31]);
+    let keys: std::collections::BTreeSet<_> = asked().into_iter().map(|sent| sent.key).collect();
+    assert_eq!(keys.len(), asked().len(), "each question is a new one: {keys:?}");
+    assert!(node.shop.keys("refund-payment").iter().all(|key| key == KEY));
+}
+
+#[tokio::test]
 async fn a_rejected_refund_needs_a_person_and_is_tried_again_by_itself_once_an_hour() {
     let rejected = || outcome("REJECTED", json!({ "reason": "insufficient balance" }));
     let node = late([rejected(), rejected()]).await;

@@ -168,9 +168,9 @@ async fn an_unknown_signal_and_a_malformed_body_change_nothing() {
             json!({ "transactionId": "t", "amount": "1", "currency": "USD", "paidAt": 1_700_000_000 }),
             "payload.paidAt",
         ),
-        ("payment-succeeded", without_amount, "payload"),
+        ("payment-succeeded", without_amount, "payload.amount"),
         ("extend-deadline", json!({ "payDeadline": "2026-11-30T19:00:00" }), "payload.payDeadline"),
-        ("cancel-order", json!({}), "payload"),
+        ("cancel-order", json!({}), "payload.reason"),
     ] {
         let refused = node.try_to_signal("o-1", name, None, payload.clone()).await.unwrap_err();
         let ClientError::Invalid(fields) = &refused else { panic!("{name} {payload}: {refused:?}") };

@@ -150,6 +150,18 @@ async fn an_order_service_that_is_not_due_at_a_passed_deadline_is_not_asked_in_a
 }
 
 #[tokio::test]
+async fn an_order_service_whose_clock_is_behind_is_asked_at_growing_gaps() {
+    let node = Node::start().await;
+    let not_due = || outcome("NOT_DUE", json!({ "payDeadline": DUE() }));
+    node.shop.answers("cancel-order", (0..5).map(|_| not_due()));
+    due(&node).await;
+
+    assert_eq!(node.ended("o-1").await, ended("cancelled", json!("TIMEOUT"), json!([])));
+    let at: Vec<_> = node.shop.sent("cancel-order").iter().map(|sent| sent.at.since(DUE()).as_secs()).collect();
+    assert_eq!(at, [0, 1, 3, 7, 15, 31]);
+}
+
+#[tokio::test]
 async fn an_order_still_being_created_is_asked_about_again_after_the_time_it_says_under_new_keys() {
     let node = Node::start().await;
     let not_ready = |seconds: u64| outcome("NOT_READY", json!({ "retryAfter": seconds }));

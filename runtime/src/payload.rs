@@ -80,7 +80,7 @@ impl Payload {
         let mut reader = serde_json::Deserializer::from_str(&self.0);
         serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().to_string();
-            InvalidField { field: if path == "." { String::new() } else { path }, message: error.into_inner().to_string() }
+            InvalidField::of_reader(if path == "." { "" } else { &path }, &error.into_inner().to_string())
         })
     }
 
@@ -97,7 +97,7 @@ impl Payload {
 
 /// A field of caller data that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
-#[error("{field}: {message}")]
+#[error("{}{message}", self.prefix())]
 pub struct InvalidField {
     /// Path of the field in the request, such as `payDeadline`; empty for the whole value.
     pub field: String,
@@ -106,9 +106,30 @@ pub struct InvalidField {
 }
 
 impl InvalidField {
+    fn prefix(&self) -> String {
+        if self.field.is_empty() { String::new() } else { format!("{}: ", self.field) }
+    }
+
     /// A field and what is wrong with it.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
+    }
+
+    /// A JSON reader's complaint at `path`: the member that it is about is named as the field, and where in the text it
+    /// stood is left out, because that may be another text than the caller's.
+    fn of_reader(path: &str, complaint: &str) -> Self {
+        let text = complaint.rsplit_once(" at line ").map_or(complaint, |(text, _)| text);
+        let member = text.strip_prefix("missing field `").or_else(|| text.strip_prefix("unknown field `"));
+        match member.and_then(|rest| rest.split_once('`')) {
+            Some((name, _)) if text.starts_with("missing") => Self::new(name, "missing").beneath(path),
+            Some((name, rest)) if !path.ends_with(name) => Self::new(name, format!("unknown{rest}")).beneath(path),
+            Some((_, rest)) => Self::new(path, format!("unknown{rest}")),
+            None => Self::new(path, text),
+        }
+    }
+
+    fn beneath(self, outer: &str) -> Self {
+        if outer.is_empty() { self } else { self.within(outer) }
     }
 
     /// The same fault, seen from the object that holds this one under `outer`.
@@ -275,6 +296,21 @@ mod tests {
     #[test]
     fn debug_output_shows_no_content() {
         assert_eq!(format!("{:?}", Payload::from_json("\"secret\"").unwrap()), "Payload(8 bytes)");
+    }
+
+    #[test]
+    fn a_missing_or_unknown_member_is_named_as_the_field() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Order {
+            #[allow(dead_code, reason = "only read by the parser")]
+            amount: String,
+        }
+        let fault = |json: &str| Payload::from_json(json).unwrap().parse::<Order>().unwrap_err();
+        assert_eq!(fault("{}"), InvalidField::new("amount", "missing"));
+        let unknown = fault(r#"{"amout":"1"}"#);
+        assert_eq!((unknown.field.as_str(), unknown.to_string().contains("`amount`")), ("amout", true), "{unknown}");
+        assert!(!unknown.message.contains("line"));
     }
 
     #[test]

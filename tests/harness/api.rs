@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use overdue_runtime::http::Server;
+use overdue_runtime::http::{Reach, Server, router};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -22,12 +22,24 @@ impl Node {
         let server = Server::bind(self.client.clone(), "127.0.0.1:0").await.unwrap();
         let url = server.url();
         tokio::spawn(server.run(std::future::pending()));
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap();
-        Api { url, http, token: None }
+        Api::at(url)
+    }
+
+    /// The same API as a listener that can be reached from elsewhere offers it.
+    pub(crate) async fn listen_beyond_loopback(&self) -> Api {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, router(self.client.clone(), Reach::Network)).into_future());
+        Api::at(url)
     }
 }
 
 impl Api {
+    fn at(url: String) -> Self {
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().unwrap();
+        Self { url, http, token: None }
+    }
+
     /// The same API, asked with a token.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self { url: self.url.clone(), http: self.http.clone(), token: Some(token.to_owned()) }

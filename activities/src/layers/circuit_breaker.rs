@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use overdue_runtime::activity::ActivityFailure;
 use overdue_runtime::engine::Clock;
-use overdue_runtime::history::FailureClass;
+use overdue_runtime::history::{Failure, FailureClass};
 use tower::ServiceExt;
 
 use super::breaker_state::{BreakerState, Machine, Ticket, Verdict};
@@ -84,12 +84,24 @@ impl Breakers {
             && let Some(machine) = machines.channels.get_mut(channel)
         {
             let shown = crate::excerpt::excerpt(channel.as_bytes(), None);
-            machine.admit(now).map_err(|wait| ActivityFailure::parked(format!("breaker of {downstream}/{shown}"), wait))?;
+            let parted = machine.admit(now);
+            parted.map_err(|wait| parked(format!("breaker of {downstream}/{shown}"), wait, &machine.state(now)))?;
         }
         let ticket = machines.whole.admit(now);
-        let ticket = ticket.map_err(|wait| ActivityFailure::parked(format!("breaker of {downstream}"), wait))?;
+        let ticket = ticket.map_err(|wait| parked(format!("breaker of {downstream}"), wait, &machines.whole.state(now)))?;
         Ok(Permit { shared: self.shared.clone(), ticket, verdict: Verdict::Neutral })
     }
+}
+
+/// Nothing was sent; where only a person can change that, the failure says so.
+fn parked(by: String, wait: Duration, state: &BreakerState) -> ActivityFailure {
+    let mut failure = ActivityFailure::parked(by, wait);
+    if let BreakerState::Forced { reason } = state {
+        let message =
+            format!("held back by the {} until a person closes it: {reason}", failure.parked_by.as_deref().unwrap_or("breaker"));
+        failure.failure = Failure::new(FailureClass::Neutral, "parked", message);
+    }
+    failure
 }
 
 impl Shared {

@@ -11,9 +11,6 @@ use serde::de::DeserializeOwned;
 use crate::duration::ConfigDuration;
 use crate::engine::EngineConfig;
 
-/// Variables that begin like configuration and are none.
-const NOT_CONFIGURATION: [&str; 2] = ["url", "token"];
-
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -85,22 +82,32 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], which names the file or the key.
     pub fn read(file: Option<&Path>, sections: &[&str]) -> Result<Self, ConfigError> {
+        let known: Vec<&str> = ["store", "listen", "engine"].into_iter().chain(sections.iter().copied()).collect();
         let mut builder = Layers::builder();
         if let Some(file) = file {
             let text =
                 std::fs::read_to_string(file).map_err(|error| ConfigError::Unreadable(format!("{}: {error}", file.display())))?;
+            let read = Layers::builder().add_source(File::from_str(&text, FileFormat::Toml)).build();
+            let read = read.and_then(Layers::try_deserialize::<BTreeMap<String, Value>>);
+            let read = read.map_err(|error| ConfigError::Unreadable(format!("{}: {error}", file.display())))?;
+            if let Some(key) = read.keys().find(|key| !known.contains(&key.as_str())) {
+                return Err(ConfigError::UnknownKey { key: key.clone(), known: known.join(", ") });
+            }
             builder = builder.add_source(File::from_str(&text, FileFormat::Toml));
         }
         let environment = EnvironmentLayer::with_prefix("OVERDUE").prefix_separator("_").separator("__").try_parsing(true);
         let built = builder.add_source(environment).build();
         let layers = built.and_then(Layers::try_deserialize::<BTreeMap<String, Value>>);
         let mut layers = layers.map_err(|error| ConfigError::Unreadable(error.to_string()))?;
-        layers.retain(|key, _| !NOT_CONFIGURATION.contains(&key.as_str()));
-        let known: Vec<&str> = ["store", "listen", "engine"].into_iter().chain(sections.iter().copied()).collect();
-        match layers.keys().find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(ConfigError::UnknownKey { key: key.clone(), known: known.join(", ") }),
-            None => Ok(Self { layers }),
+        // Variables that merely begin alike (a container platform sets OVERDUE_PORT for a service of that name) are not ours;
+        // one that names a section we do not have is a misspelling.
+        let section = |value: &Value| matches!(value.kind, ValueKind::Table(_));
+        if let Some((key, _)) = layers.iter().find(|(key, value)| !known.contains(&key.as_str()) && section(value)) {
+            let key = format!("OVERDUE_{}__… (a variable of the environment)", key.to_uppercase());
+            return Err(ConfigError::UnknownKey { key, known: known.join(", ") });
         }
+        layers.retain(|key, _| known.contains(&key.as_str()));
+        Ok(Self { layers })
     }
 
     /// The store's URL.
@@ -139,7 +146,7 @@ impl Config {
         read.map(Some).map_err(|error| {
             let path = error.path().to_string();
             let path = if path == "." { name.to_owned() } else { format!("{name}.{path}") };
-            ConfigError::Invalid { path, message: error.into_inner().to_string() }
+            ConfigError::Invalid { path, message: without_values(&error.into_inner().to_string()) }
         })
     }
 
@@ -161,13 +168,22 @@ impl Config {
         let value = Value::new(None, ValueKind::Table(merged));
         serde_path_to_error::deserialize(value).map(Some).map_err(|error| {
             let path = format!("{section}.{}.{}", names.first().unwrap_or(&""), error.path());
-            ConfigError::Invalid { path, message: error.into_inner().to_string() }
+            ConfigError::Invalid { path, message: without_values(&error.into_inner().to_string()) }
         })
     }
 
     fn text(&self, key: &str, default: &str) -> Result<String, ConfigError> {
         let Some(value) = self.layers.get(key) else { return Ok(default.to_owned()) };
         value.clone().into_string().map_err(|error| ConfigError::Invalid { path: key.to_owned(), message: error.to_string() })
+    }
+}
+
+/// A reader's complaint without the text that it complains about, which may be a secret in the wrong place.
+fn without_values(complaint: &str) -> String {
+    let Some((before, rest)) = complaint.split_once("string \"") else { return complaint.to_owned() };
+    match rest.rsplit_once("\", ") {
+        Some((_, after)) => format!("{before}a text, {after}"),
+        None => complaint.to_owned(),
     }
 }
 
@@ -190,6 +206,12 @@ mod tests {
         assert!(read("[engin]\nscan = \"1s\"").unwrap_err().to_string().contains("engin"));
         let error = read("[engine]\nscann = \"1s\"").unwrap().engine().unwrap_err();
         assert!(error.to_string().contains("scann"), "{error}");
+    }
+
+    #[test]
+    fn a_text_in_the_wrong_place_is_not_shown() {
+        let error = read("[engine]\nshards = \"hunter2\"").unwrap().engine().unwrap_err().to_string();
+        assert!(error.contains("engine.shards") && !error.contains("hunter2"), "{error}");
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub(super) fn read_value(raw: &RawValue) -> Value {
 
 impl Remote {
     pub(super) fn new(connection: &Connection) -> Result<Self, Failure> {
+        if !connection.url.starts_with("http://") && !connection.url.starts_with("https://") {
+            return Err(format!("--url {:?}: write a URL such as http://127.0.0.1:7070", connection.url).into());
+        }
         // Another part of the program may have chosen a provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build()?;
@@ -98,6 +101,7 @@ impl Remote {
 pub(super) fn problem(status: StatusCode, body: &str) -> Failure {
     let problem: Value = serde_json::from_str(body).unwrap_or_default();
     match problem["detail"].as_str() {
+        Some(detail) if status == StatusCode::UNAUTHORIZED => format!("{detail} (here: --token, or OVERDUE_TOKEN)").into(),
         Some(detail) => format!("{detail} ({status})").into(),
         None => format!("the server answered {status}").into(),
     }

@@ -26,6 +26,12 @@ pub(super) async fn migrate_if_there(url: &str) -> Result<(), StoreError> {
     if path.exists() { SqliteStore::migrate(path).await } else { Ok(()) }
 }
 
+/// Refuses a store that is not there, where opening it would create it.
+pub(super) fn check_exists(url: &str) -> Result<(), StoreError> {
+    let path = sqlite_path(url)?;
+    if path.exists() { Ok(()) } else { Err(StoreError::Refused(format!("there is no database at {}", path.display()))) }
+}
+
 fn sqlite_path(url: &str) -> Result<PathBuf, StoreError> {
     let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
     match path {

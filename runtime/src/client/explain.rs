@@ -56,6 +56,9 @@ pub(super) fn explain(description: &Description, last_at: Option<Timestamp>) -> 
     } else {
         sentences.push(format!("{name} is open since {}.", description.started_at));
     }
+    if let Some(progress) = description.progress.as_ref().and_then(|progress| progress.parse().ok()) {
+        sentences.push(format!("Its own account: {}.", in_words(&progress)));
+    }
     let mut activities: Vec<&PendingActivityView> = description.pending_activities.iter().collect();
     activities.sort_by_key(|activity| activity.state != ActivityState::NeedsAttention);
     for activity in activities {
@@ -92,7 +95,10 @@ pub(super) fn explain(description: &Description, last_at: Option<Timestamp>) -> 
 fn closed(description: &Description, name: &str, closed_at: Timestamp) -> Explanation {
     let mut text = format!("{name} {} at {closed_at}", description.status.as_str());
     match (&description.result, &description.failure) {
-        (Some(result), _) => text.push_str(&format!(", with the result {}.", result.as_str())),
+        (Some(result), _) => {
+            let words = result.parse().map_or_else(|_| result.as_str().to_owned(), |result| in_words(&result));
+            text.push_str(&format!(", with the result: {words}."));
+        }
         (None, Some(failure)) => text.push_str(&format!(": {}.", failure.message)),
         (None, None) => text.push('.'),
     }
@@ -111,7 +117,8 @@ fn activity_sentence(activity: &PendingActivityView) -> String {
         ActivityState::NeedsAttention => format!("Step {number}, {name}, needs a person since {since}: {failure}."),
         ActivityState::Parked => {
             let by = activity.parked_by.as_deref().unwrap_or("a limit");
-            format!("Step {number}, {name}, is parked by the {by} after {attempt} attempts and goes on at {next}.")
+            let attempts = if *attempt == 0 { "before its first attempt".to_owned() } else { format!("after attempt {attempt}") };
+            format!("Step {number}, {name}, is parked by the {by} {attempts} and looks again at {next}: {failure}.")
         }
         ActivityState::BackingOff => {
             format!("Step {number}, {name}, failed {attempt} times ({failure}) and is tried again at {next}.")
@@ -125,6 +132,20 @@ fn activity_wait(activity: &PendingActivityView) -> String {
         ActivityState::NeedsAttention => format!("a person, about step {} {}", activity.number, activity.name),
         ActivityState::Parked => format!("the {}", activity.parked_by.as_deref().unwrap_or("limit")),
         _ => format!("step {} {}", activity.number, activity.name),
+    }
+}
+
+/// JSON in a few words: `phase watching, decision cancelled, refunds (transactionId txn-1, …)`. What is null is left out.
+fn in_words(value: &serde_json::Value) -> String {
+    use serde_json::Value;
+    match value {
+        Value::Object(members) => {
+            let told = members.iter().filter(|(_, value)| !value.is_null() && !value.as_array().is_some_and(Vec::is_empty));
+            told.map(|(name, value)| format!("{name} {}", in_words(value))).collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(items) => items.iter().map(|item| format!("({})", in_words(item))).collect::<Vec<_>>().join(" and "),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 

@@ -35,7 +35,7 @@ impl Client {
         let key = self.key(workflow_type, id)?;
         check_reason(reason)?;
         let workflow = self.engine().code().workflows.get(workflow_type);
-        let Some((name, payload)) = workflow.and_then(|workflow| workflow.cancel_signal(reason)) else {
+        let Some((name, payload)) = workflow.and_then(|workflow| workflow.cancel_signal(reason, actor)) else {
             let (reason, actor) = (reason.to_owned(), actor.to_owned());
             let answer = self.engine().ask(key.clone(), move |reply| Input::Cancel { reason, actor, reply }).await;
             return outcome(&key, answer);

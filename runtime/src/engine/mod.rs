@@ -97,6 +97,17 @@ pub(crate) enum Input {
 }
 
 impl Input {
+    /// How many bytes of caller data it brings.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Inbox(row) => row.payload.len(),
+            Self::Signal { signal, .. } => signal.payload.len(),
+            Self::Attempt { outcome: Ok(result), .. } => result.len(),
+            Self::Operate { action: OperatorAction::Resolve(result), .. } => result.len(),
+            _ => 0,
+        }
+    }
+
     /// Who waits for an answer.
     pub(crate) fn reply(&self) -> Option<ReplyId> {
         match self {

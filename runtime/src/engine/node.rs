@@ -92,6 +92,7 @@ pub struct Engine {
     phase: watch::Receiver<Phase>,
     stop_scanner: watch::Sender<bool>,
     watched: Watched,
+    at_work: Arc<AtomicUsize>,
 }
 
 impl Engine {
@@ -116,6 +117,7 @@ impl Engine {
         let (stop_scanner, stop) = watch::channel(false);
         let limit = Arc::new(AtomicUsize::new(0));
         let watched = Watched::default();
+        let at_work = Arc::<AtomicUsize>::default();
 
         let committer = Committer {
             store: Arc::clone(&store),
@@ -151,13 +153,14 @@ impl Engine {
             changes: changes.clone(),
             phase: phase_sender,
             limit,
+            at_work: Arc::clone(&at_work),
             watched: Arc::clone(&watched),
             replies: HashMap::new(),
             next_reply: 0,
             drain_until: None,
         };
         for key in blocked_executions(store.as_ref()).await? {
-            let _ = incoming.send(Incoming::Message(Message::Nudge(key)));
+            let _ = incoming.send(Incoming::Message(Message::Input { key, input: Input::Due }));
         }
         environment.spawner.spawn(committer.run().boxed());
         environment.spawner.spawn(scanner.run().boxed());
@@ -175,6 +178,7 @@ impl Engine {
             phase,
             stop_scanner,
             watched,
+            at_work,
         }))
     }
 
@@ -222,6 +226,11 @@ impl Engine {
         let outcome = outcome.await.ok();
         drop(permit);
         outcome
+    }
+
+    /// How many executions the node holds in memory: being read, folded, committed, or waiting for a call.
+    pub fn executions_at_work(&self) -> usize {
+        self.at_work.load(Ordering::Relaxed)
     }
 
     /// Why the node should get no requests now; `None` when it is ready.

@@ -34,6 +34,7 @@ pub(super) struct Shell {
     pub(super) changes: broadcast::Sender<WorkflowKey>,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) limit: Arc<AtomicUsize>,
+    pub(super) at_work: Arc<AtomicUsize>,
     pub(super) watched: Watched,
     pub(super) replies: HashMap<ReplyId, oneshot::Sender<Answer>>,
     pub(super) next_reply: u64,
@@ -64,6 +65,7 @@ impl Shell {
             self.watch(&*clock, None);
             let effects = self.core.flush(clock.now());
             self.limit.store(self.core.scan_limit(), Ordering::Relaxed);
+            self.at_work.store(self.core.held(), Ordering::Relaxed);
             for effect in effects {
                 if let Some(reason) = self.carry_out(effect) {
                     tracing::error!(reason, "node stops: what it believes is not what the store holds");
@@ -115,10 +117,10 @@ impl Shell {
     /// Does what the core wants done. The reason, when the node must stop.
     fn carry_out(&mut self, effect: Effect) -> Option<String> {
         match effect {
-            Effect::Load(keys) => self
+            Effect::Load { number, keys } => self
                 .environment
                 .spawner
-                .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), keys, self.incoming.clone()).boxed()),
+                .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), number, keys, self.incoming.clone()).boxed()),
             Effect::Commit(request) => drop(self.commits.send(*request)),
             Effect::Call(call) => self.environment.spawner.spawn(
                 call_activity(*call, Arc::clone(&self.code), Arc::clone(&self.environment.clock), self.incoming.clone()).boxed(),
@@ -137,13 +139,19 @@ impl Shell {
 }
 
 /// Reads executions and hands them to the core.
-async fn load(store: Arc<dyn Store>, loads: Arc<Semaphore>, keys: Vec<WorkflowKey>, core: mpsc::UnboundedSender<Incoming>) {
+async fn load(
+    store: Arc<dyn Store>,
+    loads: Arc<Semaphore>,
+    number: u64,
+    keys: Vec<WorkflowKey>,
+    core: mpsc::UnboundedSender<Incoming>,
+) {
     let Ok(_permit) = loads.acquire().await else { return };
     let message = match store.load(&keys).await {
-        Ok(loaded) => Message::Loaded(keys.into_iter().zip(loaded).collect()),
+        Ok(loaded) => Message::Loaded { number, results: keys.into_iter().zip(loaded).collect() },
         Err(error) => {
             tracing::error!(error = %error, executions = keys.len(), "executions could not be read; they are read again");
-            Message::LoadFailed(keys)
+            Message::LoadFailed { number, keys }
         }
     };
     let _ = core.send(Incoming::Message(message));

@@ -9,12 +9,15 @@ use crate::activity::ActivityFailure;
 use crate::history::{EventKind, FailureClass};
 use crate::id::RunId;
 use crate::payload::{InvalidField, Payload};
-use crate::store::{Advance, NewExecution};
+use crate::replay::{Machine, UnreadSignal};
+use crate::store::{Advance, InboxRow, NewExecution};
 use crate::time::Timestamp;
 use crate::workflow::{LateStart, Lateness, ReplayFault, SignalView};
 
 /// The most inputs that are folded into one transition.
 pub(crate) const INPUTS_PER_TRANSITION_MAX: usize = 100;
+/// A transition that has taken in so many bytes takes in no more; the rest goes into the next one.
+pub(crate) const BYTES_PER_TRANSITION_MAX: usize = 256 * 1024;
 /// The most signals of one execution; above it they are answered 429.
 pub(crate) const SIGNALS_PER_EXECUTION_MAX: usize = 1_000;
 /// The most events of one execution above which no signal is taken any more.
@@ -47,9 +50,20 @@ impl Active {
         let mut draft = Draft { advance: None, answers: Vec::new(), spawned: Vec::new(), left: Vec::new() };
         let mut consume = Vec::new();
         let mut fired = false;
+        let mut bytes = 0;
+        let mut behind = Vec::new();
         for (position, input) in inputs.into_iter().enumerate() {
-            if self.folded.closing.is_some() || position >= INPUTS_PER_TRANSITION_MAX {
-                draft.left.push(input);
+            let is_full = position >= INPUTS_PER_TRANSITION_MAX || bytes >= BYTES_PER_TRANSITION_MAX;
+            bytes += input.bytes();
+            if self.folded.closing.is_some() || is_full {
+                match input {
+                    // A stored signal behind the end is late in this very commit: the end would otherwise be refused for it.
+                    Input::Inbox(row) if self.folded.closing.is_some() => {
+                        consume.push(row.signal_id.clone());
+                        behind.push(row);
+                    }
+                    input => draft.left.push(input),
+                }
                 continue;
             }
             match input {
@@ -82,7 +96,7 @@ impl Active {
                 }
             }
         }
-        let spawn = self.hand_over_unread(step, &mut draft.spawned)?;
+        let spawn = self.hand_over_unread(behind, step, &mut draft.spawned)?;
         draft.advance = self.seal(consume, spawn, fired, step.now);
         Ok(draft)
     }
@@ -110,7 +124,8 @@ impl Active {
             consume,
             hold: Vec::new(),
             spawn,
-            guard_inbox: fired || closes,
+            // Without its code an execution takes no signal up: those that wait are late ones after its end.
+            guard_inbox: fired || (closes && self.machine.is_some()),
         })
     }
 
@@ -202,7 +217,7 @@ impl Active {
     }
 
     /// Takes up a stored signal. One that is there already is dropped with its row.
-    fn take_inbox(&mut self, row: crate::store::InboxRow) -> Result<(), ReplayFault> {
+    fn take_inbox(&mut self, row: InboxRow) -> Result<(), ReplayFault> {
         if self.folded.signals.iter().all(|seen| seen.signal_id != row.signal_id) {
             self.push(EventKind::SignalReceived { name: row.name, signal_id: row.signal_id, payload: row.payload })?;
         }
@@ -275,11 +290,26 @@ impl Active {
         Ok(Answer::Applied)
     }
 
-    /// Signals that the workflow ended without taking go the way of late ones, in the same commit.
-    fn hand_over_unread(&mut self, step: &mut Step<'_>, spawned: &mut Vec<Active>) -> Result<Vec<NewExecution>, ReplayFault> {
-        let Some(machine) = self.machine.as_ref().filter(|_| self.folded.closing.is_some()) else { return Ok(Vec::new()) };
+    /// Signals that the workflow ended without taking, and stored ones behind its end, go the way of late ones, in the same
+    /// commit.
+    fn hand_over_unread(
+        &mut self,
+        behind: Vec<InboxRow>,
+        step: &mut Step<'_>,
+        spawned: &mut Vec<Active>,
+    ) -> Result<Vec<NewExecution>, ReplayFault> {
+        if self.folded.closing.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut late = self.machine.as_ref().map(Machine::unread_signals).unwrap_or_default();
+        let is_new = |row: &InboxRow| self.folded.signals.iter().all(|seen| seen.signal_id != row.signal_id);
+        late.extend(behind.into_iter().filter(is_new).map(|row| UnreadSignal {
+            name: row.name,
+            signal_id: row.signal_id,
+            payload: row.payload,
+        }));
         let mut spawn: Vec<NewExecution> = Vec::new();
-        for unread in machine.unread_signals() {
+        for unread in late {
             let view = SignalView {
                 name: &unread.name,
                 signal_id: &unread.signal_id,

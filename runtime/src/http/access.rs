@@ -1,7 +1,7 @@
 //! Who may call what: tokens, scopes, and one table of routes.
 //!
-//! While the store has no token, everybody who reaches the listener may do everything; such a server listens on loopback
-//! only. A route that is not in the table is refused.
+//! While the store has no token, everybody who reaches a listener on loopback may do everything; a listener beyond it
+//! then refuses everybody. A route that is not in the table is refused.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -94,6 +94,15 @@ pub const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/docs/{file}", Need::Nothing),
 ];
 
+/// From where the listener can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// From this machine only.
+    Loopback,
+    /// From elsewhere too.
+    Network,
+}
+
 /// Who calls.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
@@ -132,6 +141,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 #[derive(Clone)]
 pub(super) struct Access {
     client: Client,
+    reach: Reach,
     known: Arc<RwLock<Known>>,
 }
 
@@ -143,8 +153,8 @@ struct Known {
 }
 
 impl Access {
-    pub(super) fn new(client: &Client) -> Self {
-        Self { client: client.clone(), known: Arc::default() }
+    pub(super) fn new(client: &Client, reach: Reach) -> Self {
+        Self { client: client.clone(), reach, known: Arc::default() }
     }
 
     /// Forgets the tokens, so that a change counts at once on this node.
@@ -170,8 +180,12 @@ impl Access {
     async fn caller(&self, need: Need, headers: &HeaderMap) -> Result<Caller, Problem> {
         let Need::Scope(scope) = need else { return Ok(anonymous(headers)) };
         let tokens = self.tokens().await.map_err(crate::client::ClientError::from)?;
-        if tokens.is_empty() {
-            return Ok(anonymous(headers));
+        match self.reach {
+            Reach::Loopback if tokens.is_empty() => return Ok(anonymous(headers)),
+            Reach::Network if tokens.is_empty() => {
+                return Err(unauthorized("this server has no token any more; make one on its store"));
+            }
+            Reach::Loopback | Reach::Network => {}
         }
         let secret = header_text(headers, header::AUTHORIZATION.as_str())
             .and_then(|value| value.split_once(' '))
@@ -210,6 +224,9 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
         return Problem::new(StatusCode::METHOD_NOT_ALLOWED, "urn:overdue:no-method", "No such method", "see /docs")
             .into_response();
     };
+    if is_cross_site(request.method(), request.headers()) {
+        return forbidden("a page of another site must not change anything here").into_response();
+    }
     match api.access.caller(need, request.headers()).await {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -217,6 +234,15 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
         }
         Err(problem) => problem.into_response(),
     }
+}
+
+/// Whether a browser sends a change on behalf of another site's page: such a page can reach loopback, too.
+fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
+    let changes = !matches!(*method, Method::GET | Method::HEAD);
+    let site = header_text(headers, "sec-fetch-site");
+    let origin = header_text(headers, "origin").and_then(|origin| origin.split_once("://"));
+    let host = header_text(headers, "host");
+    changes && (site == Some("cross-site") || origin.is_some_and(|(_, authority)| Some(authority) != host))
 }
 
 fn need(method: &Method, path: &str) -> Option<Need> {

@@ -23,7 +23,7 @@ const PAGE: &str = r#"<!doctype html>
 </html>
 "#;
 
-const SCRIPT: &str = "Scalar.createApiReference('#api', { url: '/openapi.json', withDefaultFonts: false, telemetry: false, hideClientButton: true });\n";
+const SCRIPT: &str = "Scalar.createApiReference('#api', { url: '/openapi.json', withDefaultFonts: false, telemetry: false, hideClientButton: true, showDeveloperTools: 'never', showToolbar: 'never', agent: { disabled: true }, mcp: { disabled: true } });\n";
 
 /// Scripts from here only; the page's own library sets styles inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \

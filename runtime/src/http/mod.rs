@@ -27,7 +27,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub use access::{Need, ROUTES, Scope};
+pub use access::{Need, ROUTES, Reach, Scope};
 pub use server::{ServeError, Server};
 
 use crate::client::Client;
@@ -42,7 +42,7 @@ pub const BULK_BYTES_MAX: usize = 16 * 1024 * 1024;
     title = "Overdue",
     description = "Durable workflows that wait for deadlines. Every 2xx is given after the commit that holds what was asked.",
     license(name = "MIT OR Apache-2.0")
-))]
+), servers((url = "/", description = "this node")))]
 struct Description;
 
 /// What every handler shares.
@@ -80,9 +80,9 @@ pub fn openapi() -> String {
     openapi.to_pretty_json().unwrap_or_default()
 }
 
-/// The whole API over `client`.
-pub fn router(client: Client) -> Router {
-    let api = Api { access: access::Access::new(&client), client };
+/// The whole API over `client`, for a listener that can be reached from `reach`.
+pub fn router(client: Client, reach: Reach) -> Router {
+    let api = Api { access: access::Access::new(&client, reach), client };
     let (router, _) = documented().split_for_parts();
     router
         .merge(docs::router())

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use super::router;
+use super::{Reach, router};
 use crate::client::Client;
 use crate::engine::EngineError;
 
@@ -71,7 +71,8 @@ impl Server {
     /// [`ServeError`] when the node or the listener fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let engine = self.client.engine().clone();
-        let serve = async { axum::serve(self.listener, router(self.client)).await };
+        let reach = if self.address.ip().is_loopback() { Reach::Loopback } else { Reach::Network };
+        let serve = async { axum::serve(self.listener, router(self.client, reach)).await };
         let until = async {
             tokio::select! {
                 biased;

@@ -120,7 +120,10 @@ impl Machine {
             EventKind::ActivityCompleted { activity, result, .. } | EventKind::ActivityResolved { activity, result, .. } => {
                 self.settle(input, *activity, ActivityOutcome::Completed(result.clone()))?;
             }
-            EventKind::ActivityFailed { activity, failure, .. } => {
+            EventKind::ActivityFailed { activity, failure, sends, .. } => {
+                if let Some(slot) = self.shared.lock().activities.get_mut(activity) {
+                    slot.sent_before = *sends > 1;
+                }
                 self.settle(input, *activity, ActivityOutcome::Failed(ActivityError::Failed(failure.clone())))?;
             }
             EventKind::ActivitySkipped { activity, reason, .. } => {

@@ -346,6 +346,28 @@ fn compensations_run_in_reverse_for_what_happened_or_may_have_happened() {
 }
 
 #[test]
+fn a_step_that_is_refused_after_an_attempt_without_answer_may_have_happened_and_is_undone() {
+    for (sends, undone) in [(1, vec!["a"]), (2, vec!["a", "undo-a"])] {
+        let mut run = Recorder::start(
+            Scripted(|ctx: WorkflowContext| async move {
+                let mut saga = Saga::new(&ctx);
+                let step = saga.step(ctx.activity_named::<u32>("a", &1), ctx.activity_named::<u32>("undo-a", &1)).await;
+                saga.compensate().await?;
+                Ok(step?.to_string())
+            }),
+            "null",
+        );
+        let failure = crate::history::Failure::new(crate::history::FailureClass::Permanent, "http-409", "it is there already");
+        run.feed(EventKind::ActivityFailed { activity: 2, failure, attempts: sends, sends }).unwrap();
+        let scheduled = |event: &Event| match &event.kind {
+            EventKind::ActivityScheduled { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        assert_eq!(run.events.iter().filter_map(scheduled).collect::<Vec<_>>(), undone, "{sends} sent");
+    }
+}
+
+#[test]
 fn random_values_are_the_same_on_replay_and_differ_from_each_other() {
     let script = || {
         Scripted(|ctx: WorkflowContext| async move {

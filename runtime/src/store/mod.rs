@@ -237,7 +237,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<Due>, StoreError>;
 
     /// Existing executions of these shards, open or closed, that have unread inbox rows which are not held; at most
-    /// `limit`, each once.
+    /// `limit`, each once. Not blocked ones: they take their rows up when they are tried again.
     async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError>;
 
     /// Inbox rows of these shards, received before `before`, for which no execution exists; the oldest `limit`.

@@ -40,6 +40,8 @@ struct Scheduled {
     options: CallOptions,
     number: Option<u64>,
     done: bool,
+    /// Whether an earlier request than the one that failed was sent: it may have taken effect.
+    sent_before: bool,
 }
 
 impl Scheduled {
@@ -58,6 +60,7 @@ impl Scheduled {
             options: CallOptions::default(),
             number: None,
             done: false,
+            sent_before: false,
         }
     }
 
@@ -94,10 +97,12 @@ impl Scheduled {
         };
         let cancelled = state.is_cancelled_here();
         let Some(slot) = state.activities.get_mut(&number) else { return Poll::Pending };
+        let sent_before = slot.sent_before;
         if let Some(outcome) = slot.outcome.take() {
             state.activities.remove(&number);
             state.call_options.remove(&number);
             self.done = true;
+            self.sent_before = sent_before;
             return Poll::Ready(Ok(outcome));
         }
         if cancelled {
@@ -158,6 +163,11 @@ impl<T> ActivityCall<T> {
     pub fn intent(mut self, intent: impl Into<String>) -> Self {
         self.scheduled.intent = Some(intent.into());
         self
+    }
+
+    /// Whether the activity, failed with `error`, may have taken effect: by this attempt or by an earlier one.
+    pub(crate) fn maybe_done(&self, error: &ActivityError) -> bool {
+        error.maybe_done() || self.scheduled.sent_before
     }
 
     /// Another retry policy than the activity's own.

@@ -25,7 +25,7 @@ pub enum ActivityError {
 }
 
 impl ActivityError {
-    /// Whether the activity may have taken effect although it gave no result.
+    /// Whether the activity may have taken effect although it gave no result, as far as its last attempt tells.
     pub fn maybe_done(&self) -> bool {
         match self {
             Self::Failed(failure) => failure.class != FailureClass::Permanent || failure.error_type == "result",

@@ -77,7 +77,7 @@ pub trait Workflow: Send + Sync + 'static {
     }
 
     /// The signal that a cancel request is turned into; without one, the context's futures are cancelled.
-    fn cancel_signal(&self, _reason: &str) -> Option<(&'static str, Payload)> {
+    fn cancel_signal(&self, _reason: &str, _actor: &str) -> Option<(&'static str, Payload)> {
         None
     }
 

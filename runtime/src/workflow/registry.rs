@@ -30,7 +30,7 @@ pub trait ErasedWorkflow: Send + Sync + 'static {
     /// The declared step by hand of this name.
     fn by_hand_step(&self, name: &str) -> Option<ByHandStep>;
     /// The signal that a cancel request is turned into.
-    fn cancel_signal(&self, reason: &str) -> Option<(&'static str, Payload)>;
+    fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)>;
     /// The execution that acts on a late signal.
     fn late_signal(&self, key: &WorkflowKey, signal: &SignalView<'_>) -> LateStart;
     /// The workflow's future.
@@ -64,8 +64,8 @@ impl<W: Workflow> ErasedWorkflow for Erased<W> {
         self.0.by_hand_steps().into_iter().find(|step| step.name == name)
     }
 
-    fn cancel_signal(&self, reason: &str) -> Option<(&'static str, Payload)> {
-        self.0.cancel_signal(reason)
+    fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)> {
+        self.0.cancel_signal(reason, actor)
     }
 
     fn late_signal(&self, key: &WorkflowKey, signal: &SignalView<'_>) -> LateStart {

@@ -30,7 +30,7 @@ impl Saga {
     ///
     /// # Errors
     /// What the forward call failed with; the caller then calls [`compensate`](Self::compensate).
-    pub async fn step<T, C>(&mut self, forward: ActivityCall<T>, compensation: ActivityCall<C>) -> Result<T, ActivityError>
+    pub async fn step<T, C>(&mut self, mut forward: ActivityCall<T>, compensation: ActivityCall<C>) -> Result<T, ActivityError>
     where
         T: DeserializeOwned,
         C: DeserializeOwned + 'static,
@@ -44,9 +44,9 @@ impl Saga {
                 }
             })
         }));
-        let result = forward.await;
+        let result = (&mut forward).await;
         if let Err(error) = &result
-            && !error.maybe_done()
+            && !forward.maybe_done(error)
         {
             self.compensations.pop();
         }

@@ -91,12 +91,14 @@ pub(crate) enum ActivityOutcome {
 /// A pending timer or activity.
 pub(crate) struct Slot<T> {
     pub(crate) outcome: Option<T>,
+    /// Whether an earlier request than the one that failed was sent.
+    pub(crate) sent_before: bool,
     pub(crate) waker: Option<Waker>,
 }
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self { outcome: None, waker: None }
+        Self { outcome: None, sent_before: false, waker: None }
     }
 }
 

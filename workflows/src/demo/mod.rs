@@ -43,7 +43,8 @@ pub struct Options {
     /// How many orders are placed.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub orders: u32,
-    /// What the orders do and how the shop misbehaves follows from this number; random unless given.
+    /// What the orders do and how the shop misbehaves follows from this number; random unless given. Who wins a race is still
+    /// decided by the clock.
     #[arg(long)]
     pub seed: Option<u64>,
     /// How often the engine is killed with SIGKILL and started again.
@@ -92,6 +93,10 @@ struct Played {
 
 async fn play(options: &Options) -> anyhow::Result<Played> {
     let begun = Instant::now();
+    if let Some(out) = &options.out {
+        // Found out now rather than when there is something to write.
+        std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+    }
     let seed = options.seed.unwrap_or_else(rand::random);
     let folder = tempfile::Builder::new().prefix("overdue-demo-").tempdir().context("no temporary folder")?;
     let progress = Progress::new(options.orders);

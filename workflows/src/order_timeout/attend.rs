@@ -12,10 +12,11 @@ use futures::future::BoxFuture;
 use overdue_runtime::workflow::{Received, Signal, WorkflowContext, WorkflowError};
 use overdue_runtime::{Payload, Timestamp};
 
+use super::cancelling::ASK_AGAIN_MIN;
 use super::closing::CloseEnd;
 use super::input::OrderInput;
-use super::paying::{PaymentState, Payments, Reviewed};
-use super::progress::{Account, Phase, Reason};
+use super::paying::{PaymentState, Payments, Reviewed, Settled};
+use super::progress::{Account, Decision, Phase, Reason};
 use super::signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded};
 use super::{Kept, Verdict};
 
@@ -24,7 +25,9 @@ pub(super) enum Side {
     /// A person was asked about a payment.
     Reviewed(Reviewed),
     /// A payment that came beside the decision was settled.
-    Settled,
+    Settled(Settled),
+    /// A person has seen what there was to see.
+    Seen,
     /// A payment goes back; it has.
     Refunded,
     /// Stock or coupon was given back.
@@ -57,9 +60,13 @@ pub(super) struct OrderRun {
     pub(super) is_settled: bool,
     /// Answers of `cancel-order` that were not final.
     pub(super) cancel_asks: u32,
+    /// How long to wait at least when the order service is not due at a deadline that has passed.
+    pub(super) not_due_gap: Duration,
     /// Answers of `close-payment` that were not final.
     pub(super) close_asks: Arc<AtomicU32>,
     pub(super) is_closed: bool,
+    /// The channel had no such payment when it was asked to close it.
+    pub(super) may_be_created: bool,
     sides: Vec<(String, BoxFuture<'static, Result<Side, WorkflowError>>)>,
 }
 
@@ -76,8 +83,10 @@ impl OrderRun {
             stop: None,
             is_settled: false,
             cancel_asks: 0,
+            not_due_gap: ASK_AGAIN_MIN,
             close_asks: Arc::default(),
             is_closed: false,
+            may_be_created: false,
             sides: Vec::new(),
             ctx,
             order,
@@ -189,13 +198,16 @@ impl OrderRun {
         match side {
             Side::Reviewed(reviewed) => self.payment_reviewed(reviewed),
             Side::Closed(end) => self.payment_closed(end),
-            Side::Settled | Side::Refunded | Side::GaveBack => {}
+            // Nobody decided, but the order service keeps the order by this payment.
+            Side::Settled(Settled::Kept) if self.account.progress().decision.is_none() => {
+                self.account.set_decision(Some(Decision::Paid), None);
+            }
+            Side::Settled(_) | Side::Seen | Side::Refunded | Side::GaveBack => {}
         }
     }
 
     /// Shows who won. From here on nothing that arrives can change it.
     pub(super) fn decided(&mut self, verdict: &Verdict) {
-        use super::progress::Decision;
         self.is_settled = true;
         match verdict {
             Verdict::Paid => self.account.set_decision(Some(Decision::Paid), None),

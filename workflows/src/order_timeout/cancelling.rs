@@ -12,8 +12,8 @@ use super::paying::{Settled, numbered};
 use super::progress::Reason;
 
 /// The shortest time until the order service is asked again.
-const ASK_AGAIN_MIN: Duration = Duration::from_secs(1);
-/// The longest gap that repeated "not ready" answers grow to.
+pub(super) const ASK_AGAIN_MIN: Duration = Duration::from_secs(1);
+/// The longest gap that repeated answers "not ready", or "not due" at a deadline that has passed, grow to.
 const ASK_AGAIN_CAP: Duration = Duration::from_secs(300);
 
 impl OrderRun {
@@ -38,8 +38,12 @@ impl OrderRun {
                 CancelOrderOutcome::NotFound => return Ok(Some(Verdict::NotFound)),
                 CancelOrderOutcome::NotDue { pay_deadline } => {
                     self.cancel_asks += 1;
+                    self.reopen_close();
                     // One that has passed already would have us ask in a loop.
-                    self.deadline = pay_deadline.max(self.ctx.now().saturating_add(ASK_AGAIN_MIN));
+                    let now = self.ctx.now();
+                    let wait = if pay_deadline > now { ASK_AGAIN_MIN } else { self.not_due_gap };
+                    self.not_due_gap = if pay_deadline > now { ASK_AGAIN_MIN } else { (wait * 2).min(ASK_AGAIN_CAP) };
+                    self.deadline = pay_deadline.max(now.saturating_add(wait));
                     return Ok(None);
                 }
                 CancelOrderOutcome::NotReady { retry_after } => {

@@ -61,9 +61,19 @@ impl OrderRun {
         }
     }
 
+    /// The order waits on. A payment that did not exist when it was to be closed may exist at the next deadline: that is a
+    /// new question.
+    pub(super) fn reopen_close(&mut self) {
+        if self.is_closed && self.may_be_created {
+            self.is_closed = false;
+            self.close_asks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Notes how the payment ended.
     pub(super) fn payment_closed(&mut self, end: CloseEnd) {
         self.is_closed = true;
+        self.may_be_created = end == CloseEnd::NotCreated;
         if let CloseEnd::Paid(capture) = end {
             self.captured(capture, self.order.payment_id.clone());
         }
@@ -92,11 +102,20 @@ pub(super) async fn close(ctx: WorkflowContext, order: Arc<OrderInput>, asks: Ar
             _ => None,
         };
         if let Some(why) = why {
+            let why = format!(
+                "{why}. Once the cause is mended and its breaker closed (overdue breaker list), retry asks again; resolve with \
+                 {{\"outcome\":\"CLOSED\"}} if it was closed by hand; skip leaves it open"
+            );
             match ctx.by_hand::<CloseResult>("review-close-payment", &input, why).await? {
                 ByHandOutcome::Resolved(given) => outcome = given,
                 ByHandOutcome::Skipped { .. } => return Ok(CloseEnd::Left),
-                // Asked again by hand: the same intent, the same key.
-                ByHandOutcome::Retried => continue,
+                // Asked again by hand: the same intent, the same key, unless there was an answer that is not final.
+                ByHandOutcome::Retried => {
+                    if outcome == ClosePaymentOutcome::InProgress {
+                        asks.fetch_add(1, Ordering::Relaxed);
+                    }
+                    continue;
+                }
             }
         }
         let wait = match outcome {

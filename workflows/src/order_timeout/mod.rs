@@ -121,8 +121,8 @@ impl Workflow for OrderTimeout {
         ]
     }
 
-    fn cancel_signal(&self, reason: &str) -> Option<(&'static str, Payload)> {
-        let signal = CancelOrder { reason: reason.to_owned() };
+    fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)> {
+        let signal = CancelOrder { reason: reason.to_owned(), actor: Some(actor.to_owned()) };
         Payload::of(&signal).ok().map(|payload| (CancelOrder::NAME, payload))
     }
 

@@ -164,7 +164,8 @@ impl OrderRun {
             expected_currency: self.order.currency.clone(),
         };
         let why = format!(
-            "{} arrived for an order of {} {}: accept it or refund it",
+            "{} arrived for an order of {} {}: resolve it with {{\"decision\":\"accept\"}} or {{\"decision\":\"refund\"}} (skip \
+             refunds, too); without either it goes back when the order is decided",
             payment.capture.money, self.order.amount, self.order.currency
         );
         let (ctx, transaction) = (self.ctx.clone(), transaction.to_owned());
@@ -241,7 +242,7 @@ impl OrderRun {
         let (ctx, order) = (self.ctx.clone(), Arc::clone(&self.order));
         self.beside("review-order".into(), async move {
             review_unknown_order(&ctx, &order.order_id).await?;
-            Ok(Side::Settled)
+            Ok(Side::Seen)
         });
     }
 
@@ -250,8 +251,7 @@ impl OrderRun {
         let settling = Settling::of(&self.order, payment.capture, payment.payment_id, payment.asks);
         let (ctx, account) = (self.ctx.clone(), self.account.clone());
         self.beside(format!("settle:{}", settling.capture.transaction_id), async move {
-            settle(&ctx, &account, settling).await?;
-            Ok(Side::Settled)
+            settle(&ctx, &account, settling).await.map(Side::Settled)
         });
     }
 
@@ -339,7 +339,8 @@ async fn ask(
 }
 
 async fn review_unknown_order(ctx: &WorkflowContext, order_id: &str) -> Result<(), WorkflowError> {
-    let why = "money came for an order that the order service does not know; it is refunded";
+    let why =
+        "money came for an order that the order service does not know; it is refunded. Resolve with {} once you have looked";
     ctx.by_hand::<ReviewOrder>("review-order", &order_id, why).await?;
     Ok(())
 }

@@ -66,9 +66,10 @@ impl OrderRun {
 /// Sends money back and waits until it has gone for good, or a person has seen to it.
 pub(crate) async fn refund(ctx: &WorkflowContext, account: &Account, refund: Refund) -> Result<(), WorkflowError> {
     let capture = &refund.capture;
+    let mut status_asks = 0;
     loop {
         account.set_refund(capture, RefundStatus::Requested);
-        let why = match request(ctx, account, &refund).await? {
+        let why = match request(ctx, account, &refund, &mut status_asks).await? {
             Ok(()) => {
                 account.set_refund(capture, RefundStatus::Refunded);
                 return Ok(());
@@ -86,6 +87,9 @@ pub(crate) async fn refund(ctx: &WorkflowContext, account: &Account, refund: Ref
             currency: capture.money.currency(),
             payment_id: refund.payment_id.as_deref(),
         };
+        let why = format!(
+            "{why}. It is asked for again within the hour, or now with retry; resolve with {{}} if it was refunded by hand; skip leaves it unrefunded"
+        );
         let person = ctx.by_hand::<RefundByHand>("review-refund", &details, why);
         match race(person, ctx.sleep(REFUSED_RETRY).named("refundAgain")).await {
             Either::Left(outcome) => match outcome? {
@@ -101,8 +105,14 @@ pub(crate) async fn refund(ctx: &WorkflowContext, account: &Account, refund: Ref
     }
 }
 
-/// Asks for the refund, under the one key that it has, and for its status until that is final.
-async fn request(ctx: &WorkflowContext, account: &Account, refund: &Refund) -> Result<Result<(), Refused>, WorkflowError> {
+/// Asks for the refund, under the one key that it has, and for its status until that is final; `status_asks` counts how
+/// often the status was asked for.
+async fn request(
+    ctx: &WorkflowContext,
+    account: &Account,
+    refund: &Refund,
+    status_asks: &mut u32,
+) -> Result<Result<(), Refused>, WorkflowError> {
     let Refund { order_id, capture, payment_id, payment_channel } = refund;
     let Some(payment_id) = payment_id else {
         return Ok(Err(Refused::Because("no paymentId is known for this transaction".into())));
@@ -121,6 +131,7 @@ async fn request(ctx: &WorkflowContext, account: &Account, refund: &Refund) -> R
         refund_id: input.refund_id.clone(),
         payment_channel: payment_channel.clone(),
     };
+    let mut gap = STATUS_FIRST;
     loop {
         let call = ctx.activity_named("refund-payment", &input).intent(format!("refund-payment:{transaction}"));
         match call.exhausted(Exhausted::Fail).await {
@@ -130,7 +141,7 @@ async fn request(ctx: &WorkflowContext, account: &Account, refund: &Refund) -> R
             Err(error) => return refused(error).map(Err),
         }
         account.set_refund(capture, RefundStatus::Processing);
-        if let Some(end) = follow(ctx, &status, transaction).await? {
+        if let Some(end) = follow(ctx, &status, transaction, &mut gap, status_asks).await? {
             return Ok(end);
         }
     }
@@ -141,12 +152,14 @@ async fn follow(
     ctx: &WorkflowContext,
     status: &RefundStatusInput,
     transaction: &str,
+    gap: &mut Duration,
+    asks: &mut u32,
 ) -> Result<Option<Result<(), Refused>>, WorkflowError> {
-    let mut gap = STATUS_FIRST;
-    for number in 1.. {
-        ctx.sleep(gap).named("refundStatus").await?;
-        gap = (gap * 2).min(STATUS_CAP);
-        let intent = numbered(&format!("refund-status:{transaction}"), number);
+    loop {
+        ctx.sleep(*gap).named("refundStatus").await?;
+        *gap = (*gap * 2).min(STATUS_CAP);
+        *asks += 1;
+        let intent = numbered(&format!("refund-status:{transaction}"), *asks);
         let call = ctx.activity_named("refund-status", status).intent(intent);
         match call.exhausted(Exhausted::Fail).await {
             Ok(RefundStatusOutcome::Refunded) => return Ok(Some(Ok(()))),
@@ -156,7 +169,6 @@ async fn follow(
             Err(error) => return refused(error).map(|refused| Some(Err(refused))),
         }
     }
-    Ok(None)
 }
 
 fn rejected(reason: Option<String>) -> Refused {

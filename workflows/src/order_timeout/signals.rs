@@ -87,6 +87,9 @@ impl Signal for PaymentFailed {
 pub struct CancelOrder {
     /// Why.
     pub reason: String,
+    /// Who, where it came as a cancel request of an operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
 }
 
 impl Signal for CancelOrder {

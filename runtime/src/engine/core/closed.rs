@@ -32,7 +32,7 @@ impl Core {
         }
     }
 
-    fn at_work(&self, key: &WorkflowKey) -> Option<&Active> {
+    pub(super) fn at_work(&self, key: &WorkflowKey) -> Option<&Active> {
         match self.entries.get(key) {
             Some(Entry::AtWork(work)) => Some(&work.active),
             _ => None,

@@ -41,6 +41,11 @@ impl Core {
     }
 
     fn transition_stored(&mut self, key: &WorkflowKey, committing: Committing) {
+        if committing.asks_for_a_person
+            && let Some(Entry::AtWork(work)) = self.entries.get(key)
+        {
+            report_attention(&work.active);
+        }
         self.effects.push(Effect::Changed(key.clone()));
         for (reply, answer) in committing.answers {
             self.reply(reply, answer);
@@ -150,5 +155,21 @@ impl Core {
         if let Some(reply) = reply {
             self.reply(reply, answer);
         }
+    }
+}
+
+/// One line for each step that waits for a person: what an alert on the log looks for.
+fn report_attention(active: &Active) {
+    for (number, activity) in &active.folded.activities {
+        let error_type = match (&activity.attention, &activity.by_hand) {
+            (Some((_, failure)), _) => failure.error_type.as_str(),
+            (None, Some(_)) => "by-hand",
+            (None, None) => continue,
+        };
+        tracing::warn!(
+            workflow.type = active.row.key.workflow_type(), workflow.id = active.row.key.id(), run.id = %active.row.run_id,
+            activity.name = activity.name, event.number = number, error.type = error_type,
+            "a step waits for a person"
+        );
     }
 }

@@ -2,11 +2,16 @@
 
 use super::{AtWork, Awaited, CommitKind, Committing, Core, Effect, Entry};
 use crate::activity::ActivityFailure;
-use crate::engine::{Active, Answer, Call, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, Step};
+use crate::engine::{
+    Active, Answer, Call, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, check_against,
+};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{Advance, Deposit, InboxRow, Status, Write};
 use crate::workflow::ReplayFault;
+
+/// No read counts: the execution is handed over by whoever starts it.
+const HELD: u64 = u64::MAX;
 
 impl Core {
     /// Folds what is queued into a transition, unless one is being committed.
@@ -46,6 +51,8 @@ impl Core {
             _ => 2,
         });
         let again = inputs.clone();
+        let attention_before = work.active.row.needs_attention;
+        let signals_before = work.active.folded.signals.len();
         let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
         match work.active.transition(inputs, &mut step) {
             Ok(draft) => {
@@ -58,6 +65,7 @@ impl Core {
                             spawned: draft.spawned,
                             consumed: advance.consume.clone(),
                             row_changed: advance.row.is_some(),
+                            asks_for_a_person: work.active.row.needs_attention && !attention_before,
                             kind: CommitKind::Transition,
                         };
                         self.commit(key, advance, committing);
@@ -67,12 +75,14 @@ impl Core {
                             self.reply(reply, answer);
                         }
                         self.begin_calls(key);
-                        self.rest(key);
+                        self.drive(key);
                     }
                 }
             }
             Err(fault) => {
                 work.queue = again;
+                // What it was taking up is not stored.
+                work.active.folded.signals.truncate(signals_before);
                 self.block(key, &fault);
             }
         }
@@ -124,6 +134,10 @@ impl Core {
             } else {
                 self.end_begun(&call.key, call.number);
                 next = self.dispatch.ended(limit.as_deref());
+                if let Some(Entry::AtWork(work)) = self.entries.get_mut(&call.key) {
+                    work.active.running.remove(&call.number);
+                }
+                self.rest(&call.key);
             }
         }
         self.input(key, Input::Attempt { number, outcome, sends });
@@ -140,10 +154,12 @@ impl Core {
 
     /// Whether the workflow still waits for a call that waited for its limit.
     fn still_wanted(&self, call: &Call) -> bool {
-        match self.entries.get(&call.key) {
-            Some(Entry::AtWork(work)) => work.active.folded.activities.contains_key(&call.number),
-            _ => true,
-        }
+        let is_begun = self.begun.get(&call.key).is_some_and(|begun| begun.contains(&call.number));
+        is_begun
+            && match self.entries.get(&call.key) {
+                Some(Entry::AtWork(work)) => work.active.folded.activities.contains_key(&call.number),
+                _ => true,
+            }
     }
 
     /// Lets an execution go that has nothing to do, leaving a hint for its next instant.
@@ -155,22 +171,42 @@ impl Core {
         if let Some(due) = work.active.next_due() {
             self.horizon.hint(due, key, self.now);
         }
-        if work.active.running.is_empty() || !work.active.row.status.is_open() {
+        let is_open = work.active.row.status.is_open();
+        if !is_open {
+            // Its calls that still wait for their limit are not wanted any more.
+            self.begun.remove(key);
+        }
+        if !is_open || work.active.running.is_empty() {
             self.forget(key);
         }
     }
 
     /// Holds the place of an execution that is being started here.
     pub(super) fn expect(&mut self, key: WorkflowKey) {
-        if !self.entries.contains_key(&key) {
-            self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
-            self.entries.insert(key, Entry::Loading { inputs: Vec::new() });
+        match self.entries.get_mut(&key) {
+            // What is being read of it was asked for before its start.
+            Some(Entry::Loading { after, .. }) => *after = HELD,
+            Some(Entry::AtWork(_)) => {}
+            None => {
+                self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
+                self.entries.insert(key, Entry::Loading { after: HELD, inputs: Vec::new() });
+            }
         }
     }
 
     pub(super) fn unexpect(&mut self, key: WorkflowKey) {
-        if let Some(Entry::Loading { .. }) = self.entries.get(&key) {
+        if let Some(Entry::Loading { after, .. }) = self.entries.get_mut(&key) {
+            *after = self.reads;
             self.to_load.push_back(key);
+        }
+    }
+
+    /// Takes in an execution for which a place was held, unless that was given up: it may have moved on since.
+    pub(super) fn adopt_expected(&mut self, active: Active) {
+        if self.entries.contains_key(&active.row.key) {
+            self.adopt(active);
+        } else {
+            self.begin_loading(active.row.key, Vec::new());
         }
     }
 
@@ -180,7 +216,7 @@ impl Core {
         let queue = match self.entries.get_mut(&key) {
             // Its memory here is at least as new.
             Some(Entry::AtWork(_)) => return,
-            Some(Entry::Loading { inputs }) => std::mem::take(inputs),
+            Some(Entry::Loading { inputs, .. }) => std::mem::take(inputs),
             None => {
                 self.held_by_shard[usize::from(active.row.shard)] += 1;
                 Vec::new()
@@ -222,10 +258,19 @@ impl Core {
     }
 
     /// What an execution that cannot take anything up does with its inputs.
-    fn set_aside(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
+    pub(super) fn set_aside(&mut self, key: &WorkflowKey, inputs: Vec<Input>) {
         for input in inputs {
             match input {
-                Input::Signal { signal, reply } => self.deposit(key, signal, reply),
+                Input::Signal { signal, reply } => {
+                    // Stored beside one of the same id, it would be dropped when it is taken up.
+                    let workflow = self.code.workflows.get(key.workflow_type()).map(AsRef::as_ref);
+                    let seen = self.at_work(key).map_or(&[][..], |active| &active.folded.signals);
+                    match check_against(&signal, seen, workflow) {
+                        SignalCheck::New => self.deposit(key, signal, reply),
+                        SignalCheck::Duplicate => self.reply(reply, Answer::Duplicate),
+                        SignalCheck::Conflict => self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
+                    }
+                }
                 other => {
                     if let Some(reply) = other.reply() {
                         self.reply(reply, Answer::Refused(RefusedInput::Blocked));

@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::{AtWork, Core, Entry};
 use crate::engine::{Active, Input};
 use crate::id::WorkflowKey;
-use crate::store::Loaded;
+use crate::store::{Loaded, Status};
 use crate::workflow::ReplayFault;
 
 /// After a read or a commit failed, the execution is read again this much later.
 pub(super) const RETRY_AFTER_FAILURE: Duration = Duration::from_millis(250);
 
 impl Core {
-    pub(super) fn loaded(&mut self, key: WorkflowKey, loaded: Option<Loaded>) {
+    pub(super) fn loaded(&mut self, number: u64, key: WorkflowKey, loaded: Option<Loaded>) {
         match self.entries.get_mut(&key) {
             Some(Entry::AtWork(work)) => {
                 // Only its inbox was asked for.
@@ -20,7 +20,9 @@ impl Core {
                 work.queue.extend(rows.into_iter().map(Input::Inbox));
                 self.drive(&key);
             }
-            Some(Entry::Loading { inputs }) => {
+            // Another read is on its way, or the execution is about to be adopted.
+            Some(Entry::Loading { after, .. }) if number <= *after => {}
+            Some(Entry::Loading { inputs, .. }) => {
                 let inputs = std::mem::take(inputs);
                 match loaded {
                     Some(loaded) => self.take_up(key, loaded, inputs),
@@ -32,8 +34,17 @@ impl Core {
     }
 
     fn take_up(&mut self, key: WorkflowKey, loaded: Loaded, inputs: Vec<Input>) {
+        // Blocked, and not to be tried again yet: what reaches it meanwhile does not make its time come later or sooner.
+        let is_due = inputs.iter().any(|input| matches!(input, Input::Due));
+        let rests =
+            loaded.execution.status == Status::Blocked && loaded.execution.wake_at.is_some_and(|at| at > self.now) && !is_due;
         let (mut active, inbox, fault) = Active::open(&self.code, loaded);
         active.running = self.begun.get(&key).cloned().unwrap_or_default();
+        // An attempt whose end is among the inputs was not cut off.
+        active.running.extend(inputs.iter().filter_map(|input| match input {
+            Input::Attempt { number, .. } => Some(*number),
+            _ => None,
+        }));
         let mut queue = Vec::with_capacity(inputs.len() + inbox.len() + 2);
         if active.row.status.is_open() {
             queue.push(Input::Recover);
@@ -44,11 +55,21 @@ impl Core {
         let is_open = active.row.status.is_open();
         let ends = queue.iter().any(|input| matches!(input, Input::Terminate { .. }));
         self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active, queue, commit: None })));
+        // A history that can be read can be ended without its code.
+        let is_readable = !matches!(fault, Some(ReplayFault::History(_)));
         match fault {
-            // A history that can be read can be ended without its code.
-            Some(fault) if is_open && (!ends || matches!(fault, ReplayFault::History(_))) => self.block(&key, &fault),
+            Some(_) if is_open && rests && !is_readable => self.leave_blocked(&key),
+            Some(fault) if is_open && !rests && (!ends || !is_readable) => self.block(&key, &fault),
             _ => self.drive(&key),
         }
+    }
+
+    /// Nothing can be done with it: not even its end can be recorded.
+    fn leave_blocked(&mut self, key: &WorkflowKey) {
+        let Some(Entry::AtWork(work)) = self.entries.get_mut(key) else { return };
+        let inputs = std::mem::take(&mut work.queue);
+        self.set_aside(key, inputs);
+        self.rest(key);
     }
 
     /// There is no such execution: signals wait for it, everything else has nothing to act on.
@@ -67,12 +88,15 @@ impl Core {
     }
 
     /// Those who wait are told; what nobody waits for is tried again.
-    pub(super) fn load_failed(&mut self, key: WorkflowKey) {
-        let Some(Entry::Loading { inputs }) = self.entries.get_mut(&key) else { return };
+    pub(super) fn load_failed(&mut self, number: u64, key: WorkflowKey) {
+        let Some(Entry::Loading { after, inputs }) = self.entries.get_mut(&key) else { return };
+        if number <= *after {
+            return;
+        }
         let (waited_for, kept): (Vec<_>, Vec<_>) = std::mem::take(inputs).into_iter().partition(|input| input.reply().is_some());
         if kept.is_empty() {
             self.forget(&key);
-        } else if let Some(Entry::Loading { inputs }) = self.entries.get_mut(&key) {
+        } else if let Some(Entry::Loading { inputs, .. }) = self.entries.get_mut(&key) {
             *inputs = kept;
             self.later.insert((self.now.saturating_add(RETRY_AFTER_FAILURE), key));
         }

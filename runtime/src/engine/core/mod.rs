@@ -46,9 +46,9 @@ pub(crate) enum Message {
     /// An execution has unread inbox rows.
     Nudge(WorkflowKey),
     /// What was asked for was read.
-    Loaded(Vec<(WorkflowKey, Option<Loaded>)>),
+    Loaded { number: u64, results: Vec<(WorkflowKey, Option<Loaded>)> },
     /// It could not be read.
-    LoadFailed(Vec<WorkflowKey>),
+    LoadFailed { number: u64, keys: Vec<WorkflowKey> },
     /// A write was decided on.
     Committed { ticket: Ticket, outcome: Result<Outcome, CommitFailure> },
     /// An attempt ended.
@@ -75,7 +75,10 @@ pub(crate) struct Ticket(pub(crate) u64);
 
 /// What the core wants done.
 pub(crate) enum Effect {
-    Load(Vec<WorkflowKey>),
+    Load {
+        number: u64,
+        keys: Vec<WorkflowKey>,
+    },
     Commit(Box<CommitRequest>),
     Call(Box<Call>),
     Reply(ReplyId, Answer),
@@ -87,7 +90,11 @@ pub(crate) enum Effect {
 
 /// An execution that the core is busy with.
 enum Entry {
-    Loading { inputs: Vec<Input> },
+    /// Being read. What reads up to the number `after` bring was asked for before, and may be older than the last commit.
+    Loading {
+        after: u64,
+        inputs: Vec<Input>,
+    },
     AtWork(Box<AtWork>),
 }
 
@@ -106,12 +113,22 @@ struct Committing {
     consumed: Vec<String>,
     /// Whether it changes the row.
     row_changed: bool,
+    /// Whether a step begins to wait for a person with it.
+    asks_for_a_person: bool,
     kind: CommitKind,
 }
 
 impl Committing {
     fn of(kind: CommitKind) -> Self {
-        Self { inputs: Vec::new(), answers: Vec::new(), spawned: Vec::new(), consumed: Vec::new(), row_changed: true, kind }
+        Self {
+            inputs: Vec::new(),
+            answers: Vec::new(),
+            spawned: Vec::new(),
+            consumed: Vec::new(),
+            row_changed: true,
+            asks_for_a_person: false,
+            kind,
+        }
     }
 }
 
@@ -141,6 +158,8 @@ pub(crate) struct Core {
     horizon: Horizon,
     dispatch: Dispatch,
     to_load: VecDeque<WorkflowKey>,
+    /// Reads that were asked for so far.
+    reads: u64,
     /// Executions to be read again later, after a failure.
     later: BTreeSet<(Timestamp, WorkflowKey)>,
     awaited: HashMap<Ticket, Awaited>,
@@ -162,6 +181,7 @@ impl Core {
             horizon: Horizon::default(),
             dispatch: Dispatch::default(),
             to_load: VecDeque::new(),
+            reads: 0,
             later: BTreeSet::new(),
             awaited: HashMap::new(),
             next_ticket: 0,
@@ -178,11 +198,13 @@ impl Core {
             Message::Input { key, input } => self.input(key, input),
             Message::Expect(key) => self.expect(key),
             Message::Unexpect(key) => self.unexpect(key),
-            Message::Adopt(active) => self.adopt(*active),
+            Message::Adopt(active) => self.adopt_expected(*active),
             Message::Hint { key, wake_at } => self.horizon.hint(wake_at, &key, now),
             Message::Nudge(key) => self.unread(key),
-            Message::Loaded(results) => results.into_iter().for_each(|(key, loaded)| self.loaded(key, loaded)),
-            Message::LoadFailed(keys) => keys.into_iter().for_each(|key| self.load_failed(key)),
+            Message::Loaded { number, results } => {
+                results.into_iter().for_each(|(key, loaded)| self.loaded(number, key, loaded));
+            }
+            Message::LoadFailed { number, keys } => keys.into_iter().for_each(|key| self.load_failed(number, key)),
             Message::Committed { ticket, outcome } => self.committed(ticket, outcome),
             Message::CallEnded { key, number, limit, outcome, sends } => self.call_ended(key, number, limit, outcome, sends),
             Message::Scanned(scan) => self.scanned(scan),
@@ -198,8 +220,9 @@ impl Core {
         self.now = now;
         self.fall_due();
         while !self.to_load.is_empty() {
-            let batch = self.to_load.drain(..self.to_load.len().min(LOAD_MAX)).collect();
-            self.effects.push(Effect::Load(batch));
+            let batch: Vec<_> = self.to_load.drain(..self.to_load.len().min(LOAD_MAX)).collect();
+            self.reads += 1;
+            self.effects.push(Effect::Load { number: self.reads, keys: batch });
         }
         std::mem::take(&mut self.effects)
     }
@@ -213,6 +236,11 @@ impl Core {
     /// Whether nothing is under way: no call, no commit.
     pub(crate) fn is_idle(&self) -> bool {
         self.dispatch.under_way() == 0 && self.awaited.is_empty()
+    }
+
+    /// Executions in memory: being read, folded, committed, or waiting for a call.
+    pub(crate) fn held(&self) -> usize {
+        self.entries.len()
     }
 
     /// How many due executions of one shard a scan must ask for, so that it always finds some that are not held.
@@ -229,7 +257,7 @@ impl Core {
             return;
         }
         match self.entries.get_mut(&key) {
-            Some(Entry::Loading { inputs }) => inputs.push(input),
+            Some(Entry::Loading { inputs, .. }) => inputs.push(input),
             Some(Entry::AtWork(work)) => {
                 work.queue.push(input);
                 self.drive(&key);
@@ -297,7 +325,7 @@ impl Core {
 
     fn begin_loading(&mut self, key: WorkflowKey, inputs: Vec<Input>) {
         self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
-        self.entries.insert(key.clone(), Entry::Loading { inputs });
+        self.entries.insert(key.clone(), Entry::Loading { after: self.reads, inputs });
         self.to_load.push_back(key);
     }
 

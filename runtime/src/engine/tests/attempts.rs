@@ -120,6 +120,15 @@ async fn a_step_that_is_being_called_cannot_be_retried_and_one_that_does_not_exi
 }
 
 #[tokio::test]
+async fn more_requests_than_one_transition_takes_are_all_answered_even_if_none_changes_anything() {
+    let node = Node::start().await;
+    node.order("1", 10).await;
+    let retries = (0..250).map(|_| node.client.operate("waits", "1", 99, OperatorAction::Retry, "why not", "bob"));
+    let answers = tokio::time::timeout(Duration::from_secs(10), futures::future::join_all(retries)).await.unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Err(ClientError::NotFound(_)))));
+}
+
+#[tokio::test]
 async fn an_attempt_that_takes_too_long_counts_as_failed_with_an_unknown_outcome() {
     let node = Node::start().await;
     node.plan([Act::Gate(Arc::new(Notify::new()), "never")]);
@@ -195,4 +204,39 @@ async fn cancel_reaches_the_workflow_once_and_terminate_ends_it_without_asking()
     assert_eq!(node.describe("2").await.status, Status::Terminated);
     assert!(matches!(node.client.cancel("waits", "3", "test", "bob").await, Err(ClientError::NotFound(_))));
     assert!(matches!(node.client.cancel("waits", "1", " ", "bob").await, Err(ClientError::Invalid(_))), "no reason given");
+}
+
+/// An order whose call waits for its limit, behind that of another one.
+async fn behind_another(gate: &Arc<Notify>) -> Node {
+    let limit = DispatchLimit { name: "one at a time".into(), concurrency: 1 };
+    let options = ActivityOptions { limit: Some(limit), ..script_options() };
+    let node = Node::with_options(EngineConfig::default(), Some(options)).await;
+    node.plan([Act::Gate(gate.clone(), "first")]);
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    node.order("2", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    node
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_limit_is_not_made_once_its_execution_has_ended() {
+    let gate = Arc::new(Notify::new());
+    let node = behind_another(&gate).await;
+    node.client.terminate("waits", "2", "not wanted", "bob").await.unwrap();
+    gate.notify_one();
+    node.pass(Duration::from_secs(1)).await;
+    assert_eq!(node.calls().len(), 1, "{:?}", node.calls());
+}
+
+#[tokio::test]
+async fn an_execution_whose_waiting_call_is_no_longer_wanted_is_not_kept_in_memory_for_it() {
+    let gate = Arc::new(Notify::new());
+    let node = behind_another(&gate).await;
+    let number = node.describe("2").await.pending_activities[0].number;
+    let by_hand = OperatorAction::Resolve(Payload::from_json("\"by hand\"").unwrap());
+    node.client.operate("waits", "2", number, by_hand, "ticket 4711", "alice").await.unwrap();
+    gate.notify_one();
+    node.pass(Duration::from_secs(1)).await;
+    assert_eq!((node.calls().len(), node.client.engine().executions_at_work()), (1, 0));
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::harness::*;
-use crate::client::{ClientError, SignalOutcome};
+use crate::client::{ClientError, SignalOutcome, SignalRequest};
+use crate::payload::Payload;
 use crate::store::Status;
 use crate::workflow::*;
 
@@ -50,6 +51,7 @@ async fn a_blocked_execution_is_tried_at_growing_gaps_and_not_in_a_loop() {
     node.order("1", 0).await;
     node.restart_with(Changed).await;
     node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.pay("1", "txn").await.unwrap(), SignalOutcome::Buffered, "and what waits for it does not hurry it");
     let before = node.store.commits();
     node.pass(Duration::from_secs(600)).await;
     let tries = node.store.commits() - before;
@@ -76,4 +78,55 @@ async fn a_blocked_execution_delays_no_other() {
     node.pass(Duration::from_secs(7)).await;
     assert_eq!(node.describe("1").await.status, Status::Blocked);
     assert_eq!(node.describe("2").await.status, Status::Completed);
+}
+
+#[tokio::test]
+async fn a_blocked_execution_can_be_terminated_although_a_signal_waits_for_it_and_the_signal_is_late() {
+    let mut node = Node::start().await;
+    node.order("1", 5).await;
+    node.restart_with(Changed).await;
+    node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.pay("1", "txn").await.unwrap(), SignalOutcome::Buffered);
+    let end = Box::pin(node.client.terminate("waits", "1", "beyond repair", "bob"));
+    let patience = Box::pin(node.pass(Duration::from_secs(2)));
+    let futures::future::Either::Left((ended, _)) = futures::future::select(end, patience).await else {
+        panic!("the request to terminate it is not answered")
+    };
+    ended.unwrap();
+    node.pass(Duration::from_secs(2)).await;
+    let ended = node.describe("1").await;
+    assert_eq!((ended.status, ended.linked.len()), (Status::Terminated, 1));
+}
+
+#[tokio::test]
+async fn a_signal_that_waits_for_a_blocked_execution_does_not_have_it_tried_more_often() {
+    let mut node = Node::start().await;
+    node.order("1", 0).await;
+    node.restart_with(Changed).await;
+    node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.pay("1", "txn").await.unwrap(), SignalOutcome::Buffered);
+    let before = node.store.commits();
+    node.pass(Duration::from_secs(600)).await;
+    let tries = node.store.commits() - before;
+    assert!((9..=20).contains(&tries), "a minute apart at last: {tries} in ten minutes");
+}
+
+#[tokio::test]
+async fn a_signal_that_contradicts_a_recorded_one_is_refused_by_a_blocked_execution_too() {
+    let mut node = Node::start().await;
+    node.plan([Act::Gate(Default::default(), "never")]);
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    let send = async |node: &Node, by: &str| {
+        let payload = Payload::of(&Paid { by: by.into() }).unwrap();
+        let (workflow_type, id, name) = ("waits".into(), "1".into(), "paid".into());
+        let signal_id = Some("delivery-1".to_owned());
+        node.client.signal(SignalRequest { workflow_type, id, name, signal_id, payload }).await
+    };
+    assert_eq!(send(&node, "a").await.unwrap().outcome, SignalOutcome::Applied);
+    node.restart_with(Changed).await;
+    node.pass(Duration::from_secs(1)).await;
+    assert_eq!(node.describe("1").await.status, Status::Blocked);
+    assert!(matches!(send(&node, "b").await, Err(ClientError::Conflict { .. })), "acknowledged, it would be dropped later");
+    assert_eq!(send(&node, "a").await.unwrap().outcome, SignalOutcome::Duplicate);
 }

@@ -4,4 +4,5 @@ mod attempts;
 mod blocked;
 mod harness;
 mod races;
+mod reading;
 mod recovery;

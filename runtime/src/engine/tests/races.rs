@@ -1,5 +1,6 @@
 //! Payment against deadline, signals before the start and after the end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::harness::*;
@@ -74,6 +75,22 @@ async fn a_signal_before_the_start_is_buffered_and_precedes_even_a_deadline_in_t
     node.client.start(start_request("1", input)).await.unwrap();
     assert_eq!(node.closed("1").await, "paid by txn");
     assert!(node.calls().is_empty());
+}
+
+#[tokio::test]
+async fn of_many_signals_before_the_start_the_first_decides_and_every_other_one_is_late_in_the_same_commit() {
+    let node = Node::start().await;
+    for number in 0..150 {
+        let outcome = node.pay("1", &format!("txn-{number:03}")).await.unwrap();
+        assert_eq!(outcome, SignalOutcome::Buffered);
+        node.clock.advance(Duration::from_millis(1));
+    }
+    node.order("1", 10).await;
+    assert_eq!(node.closed("1").await, "paid by txn-000");
+    assert_eq!(node.describe("1").await.linked.len(), 100, "a description names the first hundred of 149");
+    let before = node.store.commits();
+    node.pass(Duration::from_secs(5)).await;
+    assert!(node.store.commits() - before <= 2, "and then there is quiet");
 }
 
 #[tokio::test]
@@ -188,4 +205,31 @@ async fn payment_and_deadline_in_the_same_instant_give_one_decision_in_either_or
             other => panic!("neither paid nor cancelled: {other}"),
         }
     }
+}
+
+#[tokio::test]
+async fn of_two_signals_that_waited_for_the_start_the_second_goes_the_way_of_late_ones_when_the_first_ends_the_workflow() {
+    let node = Node::start().await;
+    assert_eq!(node.pay("1", "a").await.unwrap(), SignalOutcome::Buffered);
+    assert_eq!(node.pay("1", "b").await.unwrap(), SignalOutcome::Buffered);
+    node.order("1", 10).await;
+    node.pass(Duration::from_secs(2)).await;
+    let ended = node.describe("1").await;
+    assert_eq!((ended.status, ended.linked.len()), (Status::Completed, 1));
+    assert_eq!(node.closed("1").await, "paid by a");
+}
+
+#[tokio::test]
+async fn of_more_repeated_signals_than_one_transition_takes_every_one_is_answered() {
+    let node = Node::start().await;
+    node.plan([Act::Gate(Arc::default(), "never")]);
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    let all = futures::future::join_all((0..350).map(|_| node.pay("1", "txn")));
+    let patience = Box::pin(node.pass(Duration::from_secs(3)));
+    let futures::future::Either::Left((answers, _)) = futures::future::select(all, patience).await else {
+        panic!("some are still waiting for their answer")
+    };
+    let repeated = answers.iter().filter(|answer| matches!(answer, Ok(SignalOutcome::Duplicate))).count();
+    assert_eq!(repeated, 349);
 }

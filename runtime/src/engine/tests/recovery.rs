@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::harness::*;
-use crate::activity::ActivityFailure;
+use crate::activity::{ActivityFailure, ActivityOptions, RetryPolicy};
 use crate::client::{ActivityState, ClientError, SignalOutcome};
+use crate::engine::EngineConfig;
 use crate::payload::Payload;
 use crate::store::CommitFailure;
 
@@ -158,4 +159,20 @@ async fn a_drain_waits_for_the_call_under_way_and_records_its_result() {
     node.pass(Duration::from_secs(61)).await;
     assert_eq!(node.closed("1").await, "slow");
     assert_eq!(node.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_result_of_the_last_attempt_whose_commit_failed_is_not_taken_for_lost() {
+    let retry = RetryPolicy { attempts: Some(1), ..script_options().retry };
+    let node = Node::with_options(EngineConfig::default(), Some(ActivityOptions { retry, ..script_options() })).await;
+    let gate = Arc::new(Notify::new());
+    node.plan([Act::Gate(gate.clone(), "once")]);
+    node.order("1", 0).await;
+    node.pass(Duration::from_secs(1)).await;
+    node.store.fail_next_commit(CommitFailure::Unavailable);
+    gate.notify_one();
+    node.pass(Duration::from_secs(65)).await;
+    let ended = node.describe("1").await;
+    assert!(!ended.needs_attention, "{:?}", ended.pending_activities);
+    assert_eq!(node.closed("1").await, "once");
 }

@@ -8,7 +8,7 @@ use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
     Advance, AttributeValue, CommitError, Deposit, Due, Execution, Fence, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX, InboxRow,
-    Loaded, NewExecution, Outcome, RowChange, Token, Write,
+    Loaded, NewExecution, Outcome, RowChange, Status, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -197,7 +197,7 @@ impl State {
             .inbox
             .values()
             .filter(|stored| !stored.held && shards.contains(&stored.row.shard))
-            .filter(|stored| self.executions.contains_key(&stored.row.key))
+            .filter(|stored| self.executions.get(&stored.row.key).is_some_and(|execution| execution.status != Status::Blocked))
             .map(|stored| (stored.row.shard, stored.row.key.clone()))
             .collect();
         found.sort();

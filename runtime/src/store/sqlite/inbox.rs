@@ -8,7 +8,7 @@ use super::executions::CodedKey;
 use super::values::{Sized, four, limit_of, place, sixteen, sixty_four, sized};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
-use crate::store::InboxRow;
+use crate::store::{InboxRow, Status};
 use crate::time::Timestamp;
 
 /// Names an inbox row: number of its type, workflow id, signal id.
@@ -171,11 +171,11 @@ pub(super) const UNREAD_KEYS: &str = "SELECT DISTINCT s.value, t.name, x.id
          CROSS JOIN inbox AS x ON x.shard = s.value
          CROSS JOIN executions AS e ON e.type = x.type AND e.id = x.id
          CROSS JOIN types AS t ON t.code = x.type
-         WHERE x.held = 0
+         WHERE x.held = 0 AND e.status <> ?3
          ORDER BY s.value, t.name, x.id
          LIMIT ?2";
 
-/// Existing executions of these shards (a JSON array) with rows that are not held, by shard and key.
+/// Existing executions of these shards (a JSON array) with rows that are not held, but for blocked ones, by shard and key.
 pub(super) async fn unread_keys(
     connection: &mut SqliteConnection,
     shards: &str,
@@ -184,6 +184,7 @@ pub(super) async fn unread_keys(
     sqlx::query(UNREAD_KEYS)
         .bind(shards)
         .bind(limit_of(limit))
+        .bind(Status::Blocked.code())
         .fetch_all(connection)
         .await?
         .iter()

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 
 use self::state::State;
 use super::{
-    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Outcome, Page, Position, Store,
-    StoreError, StoreFacts, Token, Write,
+    AttributeValue, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Outcome, Page, Position,
+    Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -49,6 +49,7 @@ struct Inner {
     commits: u64,
     closed: bool,
     poison: Option<fn(&Write) -> bool>,
+    beside: Vec<Deposit>,
 }
 
 impl ModelStore {
@@ -66,6 +67,11 @@ impl ModelStore {
     /// From now on, batches with a write of this kind are rejected.
     pub fn reject(&self, poison: fn(&Write) -> bool) {
         self.lock().poison = Some(poison);
+    }
+
+    /// Stores a signal at the beginning of the next commit, before its writes, as somebody beside the owner would.
+    pub fn deposit_before_next_commit(&self, deposit: Deposit) {
+        self.lock().beside.push(deposit);
     }
 
     /// Opens the store again after it was closed.
@@ -107,6 +113,9 @@ impl Store for ModelStore {
     async fn commit(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
         let mut inner = self.open().map_err(|closed| CommitError::Unavailable(closed.to_string()))?;
         inner.commits += 1;
+        for deposit in std::mem::take(&mut inner.beside) {
+            let _ = inner.state.deposit(&deposit);
+        }
         let why = || "as the test asked for".to_owned();
         if inner.poison.is_some_and(|poison| writes.iter().any(poison)) {
             return Err(CommitError::Rejected(why()));

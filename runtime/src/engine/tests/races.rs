@@ -7,8 +7,9 @@ use super::harness::*;
 use crate::client::{ClientError, SignalOutcome, SignalRequest};
 use crate::engine::EngineConfig;
 use crate::history::EventKind;
+use crate::id::WorkflowKey;
 use crate::payload::Payload;
-use crate::store::Status;
+use crate::store::{Deposit, InboxRow, Status};
 
 #[tokio::test]
 async fn a_payment_before_the_deadline_wins_and_kills_the_timer_in_the_same_commit() {
@@ -54,6 +55,27 @@ async fn an_order_with_a_far_deadline_holds_up_none_with_a_near_one() {
     node.pass(Duration::from_secs(2)).await;
     let order: Vec<_> = node.calls().into_iter().map(|(key, ..)| key).collect();
     assert_eq!(order, ["waits/nearer/script", "waits/near/script"]);
+}
+
+#[tokio::test]
+async fn a_payment_that_was_stored_after_the_read_and_before_the_firings_commit_beats_the_deadline() {
+    let node = Node::start().await;
+    node.order("1", 10).await;
+    let payload = Payload::of(&Paid { by: "txn".into() }).unwrap();
+    let key = WorkflowKey::new("waits", "1");
+    let row = InboxRow {
+        shard: key.shard(4),
+        key,
+        signal_id: "txn".into(),
+        name: "paid".into(),
+        identity: payload.canonical_hash(),
+        payload,
+        received_at: START,
+    };
+    node.store.deposit_before_next_commit(Deposit { row });
+    node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.closed("1").await, "paid by txn");
+    assert!(node.calls().is_empty(), "the firing was refused");
 }
 
 #[tokio::test]

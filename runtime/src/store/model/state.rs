@@ -136,7 +136,7 @@ impl State {
         Ok(Outcome::Advanced)
     }
 
-    fn deposit(&mut self, deposit: &Deposit) -> Result<Outcome, String> {
+    pub(super) fn deposit(&mut self, deposit: &Deposit) -> Result<Outcome, String> {
         let row = &deposit.row;
         let place = (row.key.clone(), row.signal_id.clone());
         match self.inbox.get(&place) {

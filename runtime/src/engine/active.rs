@@ -75,6 +75,7 @@ impl Active {
                 request_hash: start.request_hash,
                 needs_attention: false,
                 attempts: Default::default(),
+                retired: false,
             },
             folded: Folded::default(),
             notes: Notes::default(),
@@ -111,7 +112,7 @@ impl Active {
 
     /// Takes up a stored execution. When it cannot be replayed, the fault comes with it and it has no machine.
     pub(crate) fn open(code: &Registries, loaded: Loaded) -> (Self, Vec<InboxRow>, Option<ReplayFault>) {
-        let Loaded { execution: row, records, inbox } = loaded;
+        let Loaded { execution: row, records, inbox, tombstone: _ } = loaded;
         let mut fault = None;
         let (events, chain) = decode(row.run_id, &records).unwrap_or_else(|error| {
             fault = Some(ReplayFault::History(error.to_string()));

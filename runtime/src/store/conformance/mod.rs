@@ -8,6 +8,7 @@ mod inbox;
 mod lanes;
 mod listing;
 pub(in crate::store) mod random;
+mod retention;
 mod scans;
 mod starts;
 mod tokens;
@@ -38,6 +39,7 @@ fn specifications() -> impl Iterator<Item = Specification> {
         inbox::SPECIFICATIONS,
         scans::SPECIFICATIONS,
         listing::SPECIFICATIONS,
+        retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
     ]
     .into_iter()

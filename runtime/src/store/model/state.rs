@@ -17,14 +17,15 @@ pub(super) struct State {
     epoch: i64,
     lanes: BTreeMap<(String, u16), i64>,
     pub(super) executions: BTreeMap<WorkflowKey, Execution>,
-    records: BTreeMap<(RunId, u64), Bytes>,
-    attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
+    pub(super) tombstones: BTreeMap<WorkflowKey, Bytes>,
+    pub(super) records: BTreeMap<(RunId, u64), Bytes>,
+    pub(super) attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
     inbox: BTreeMap<(WorkflowKey, String), Stored>,
     pub(super) tokens: BTreeMap<String, Token>,
 }
 
 #[derive(Clone)]
-struct Stored {
+pub(super) struct Stored {
     row: InboxRow,
     held: bool,
 }
@@ -67,6 +68,8 @@ impl State {
             Write::Start(new) => self.start(new),
             Write::Advance(advance) => self.advance(advance),
             Write::Deposit(deposit) => self.deposit(deposit),
+            Write::Retire(retire) => self.retire(retire),
+            Write::Forget(forget) => Ok(self.forget(forget)),
         }
     }
 
@@ -89,6 +92,7 @@ impl State {
             request_hash: new.request_hash,
             needs_attention: new.row.needs_attention,
             attempts: new.row.attempts.clone(),
+            retired: false,
         };
         self.executions.insert(new.key.clone(), execution);
         self.records.insert((new.run_id, new.record.first_event), new.record.bytes.clone());
@@ -103,7 +107,8 @@ impl State {
         let moved_on = advance.row.is_some() && execution.rev != advance.rev;
         let taken =
             advance.record.as_ref().is_some_and(|record| self.records.contains_key(&(advance.run_id, record.first_event)));
-        if execution.run_id != advance.run_id || moved_on || taken {
+        let is_gone = execution.retired && (advance.row.is_some() || advance.record.is_some());
+        if execution.run_id != advance.run_id || moved_on || taken || is_gone {
             return Ok(Outcome::Stale);
         }
         let known = |row: &InboxRow| advance.consume.contains(&row.signal_id) || advance.hold.contains(&row.signal_id);
@@ -152,7 +157,7 @@ impl State {
         Ok(Outcome::Deposited)
     }
 
-    fn inbox_of<'a>(&'a self, key: &'a WorkflowKey) -> impl Iterator<Item = &'a Stored> {
+    pub(super) fn inbox_of<'a>(&'a self, key: &'a WorkflowKey) -> impl Iterator<Item = &'a Stored> {
         self.inbox.range((key.clone(), String::new())..).take_while(move |((of, _), _)| of == key).map(|(_, stored)| stored)
     }
 
@@ -170,7 +175,7 @@ impl State {
             .collect();
         let mut inbox: Vec<InboxRow> = self.unread_rows(key).cloned().collect();
         inbox.sort_by(|a, b| (a.received_at, &a.signal_id).cmp(&(b.received_at, &b.signal_id)));
-        Some(Loaded { execution, records, inbox })
+        Some(Loaded { execution, records, inbox, tombstone: self.tombstones.get(key).cloned().unwrap_or_default() })
     }
 
     pub(super) fn upcoming(&self, shards: &[u16], after: Timestamp, until: Timestamp, limit_per_shard: usize) -> Vec<Due> {
@@ -224,7 +229,7 @@ impl State {
     }
 }
 
-fn refuse(reason: Option<String>) -> Result<(), String> {
+pub(super) fn refuse(reason: Option<String>) -> Result<(), String> {
     reason.map_or(Ok(()), Err)
 }
 
@@ -234,6 +239,8 @@ fn unstorable(write: &Write) -> Option<String> {
         Write::Start(new) => unstorable_new(new),
         Write::Advance(advance) => unstorable_advance(advance).or_else(|| advance.spawn.iter().find_map(unstorable_new)),
         Write::Deposit(deposit) => unstorable_deposit(deposit),
+        Write::Retire(retire) => super::retention::unstorable(retire),
+        Write::Forget(_) => None,
     }
 }
 

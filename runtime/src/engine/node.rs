@@ -14,7 +14,7 @@ use super::scanner::{Scanner, blocked_executions};
 use super::shell::Shell;
 use super::{Answer, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
 use crate::id::WorkflowKey;
-use crate::store::{Fence, Outcome, Store, StoreError, Write};
+use crate::store::{Fence, NewNode, Outcome, Store, StoreError, Write};
 
 /// A workflow that computes longer than this without waiting makes the node unready.
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -108,7 +108,8 @@ impl Engine {
     ) -> Result<Arc<Self>, EngineError> {
         let shards = store.facts().shards;
         let node_id = format!("{:016x}{:016x}", environment.random.next_u64(), environment.random.next_u64());
-        let fence = store.join(&node_id, 0).await?;
+        let secret = format!("{:016x}{:016x}", environment.random.next_u64(), environment.random.next_u64());
+        let fence = store.join(&NewNode { secret, ..NewNode::new(node_id, Duration::MAX) }).await?;
         let code = Arc::new(code);
         let (incoming, from_outside) = mpsc::unbounded_channel();
         let (commits, commit_requests) = mpsc::unbounded_channel();

@@ -131,6 +131,8 @@ pub enum Outcome {
     Exists(Box<Execution>),
     /// A transition: applied.
     Advanced,
+    /// A transition, or retiring or forgetting: not applied, its shard belongs to another node, or to none.
+    NotOwned,
     /// A transition: not applied, there is an unread inbox row and it has the guard. Retiring or forgetting: not applied,
     /// there is an inbox row, held or not.
     UnreadInbox,

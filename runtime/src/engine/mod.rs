@@ -14,11 +14,13 @@ mod environment;
 mod horizon;
 mod node;
 mod notes;
+mod retention;
 mod scanner;
 mod shell;
 mod signal;
 #[cfg(test)]
 mod tests;
+mod tombstone;
 mod transition;
 mod wake;
 
@@ -27,12 +29,14 @@ use std::time::Duration;
 pub use active::Registries;
 pub use environment::{Clock, Environment, Randomness, Spawner};
 pub use node::{Engine, EngineConfig, EngineError};
+pub use retention::Retain;
 
 pub(crate) use self::core::Message;
 pub(crate) use active::{Active, Start};
 pub(crate) use committer::{CommitFailure, CommitRequest, ReplyTo};
 pub(crate) use notes::{AttemptNote, Notes};
 pub(crate) use signal::{SignalCheck, check_against};
+pub(crate) use tombstone::Tombstone;
 pub(crate) use transition::{Step, late_execution, new_run_id};
 
 use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions, RetryPolicy};

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 
 use super::committer::Committer;
 use super::core::{Core, Message};
+use super::retention::{Retain, Retention};
 use super::scanner::{Scanner, blocked_executions};
 use super::shell::Shell;
 use super::{Answer, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
@@ -36,6 +37,8 @@ pub struct EngineConfig {
     pub buffer: Duration,
     /// Whether timers are also kept in memory. The scan alone is enough to fire them, up to a scan later.
     pub timers: bool,
+    /// How long what is left of closed executions; all of it for ever, if not given.
+    pub retain: Option<Retain>,
 }
 
 impl Default for EngineConfig {
@@ -45,6 +48,7 @@ impl Default for EngineConfig {
             drain: Duration::from_secs(10),
             buffer: Duration::from_secs(24 * 3600),
             timers: true,
+            retain: None,
         }
     }
 }
@@ -165,6 +169,19 @@ impl Engine {
         }
         environment.spawner.spawn(committer.run().boxed());
         environment.spawner.spawn(scanner.run().boxed());
+        if let Some(retain) = config.retain {
+            let retention = Retention {
+                store: Arc::clone(&store),
+                clock: Arc::clone(&environment.clock),
+                code: Arc::clone(&code),
+                retain,
+                shards: (0..shards).collect(),
+                at_work: Arc::clone(&at_work),
+                commits: commits.clone(),
+                stop: stop_scanner.subscribe(),
+            };
+            environment.spawner.spawn(retention.run().boxed());
+        }
         environment.spawner.spawn(shell.run().boxed());
         tracing::info!(node.id = fence.node_id, node.epoch = fence.epoch, shards, "node joined");
         Ok(Arc::new(Self {

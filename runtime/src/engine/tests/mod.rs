@@ -6,3 +6,4 @@ mod harness;
 mod races;
 mod reading;
 mod recovery;
+mod retention;

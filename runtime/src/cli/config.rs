@@ -91,7 +91,15 @@ impl EngineSection {
     /// What the engine is given.
     pub fn engine(&self) -> EngineConfig {
         let retain = self.retain.map(|history| Retain { history, tombstone: self.tombstones });
-        EngineConfig { scan: self.scan, drain: self.drain, buffer: self.buffer, timers: true, retain }
+        EngineConfig {
+            scan: self.scan,
+            drain: self.drain,
+            buffer: self.buffer,
+            lease: self.lease,
+            url: None,
+            timers: true,
+            retain,
+        }
     }
 
     /// Whether the values can be used, alone and together.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::active::Registries;
-use super::committer::{CommitFailure, CommitRequest, ReplyTo};
+use super::committer::{CommitFailure, CommitRequest, LaneRequest, ReplyTo};
 use super::environment::Clock;
 use super::tombstone::Tombstone;
 use crate::history::decode;
@@ -49,9 +49,10 @@ pub(crate) struct Retention {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) code: Arc<Registries>,
     pub(crate) retain: Retain,
-    pub(crate) shards: Vec<u16>,
+    /// The shards to walk over, as they change.
+    pub(crate) owned: watch::Receiver<Arc<[u16]>>,
     pub(crate) at_work: Arc<AtomicUsize>,
-    pub(crate) commits: mpsc::UnboundedSender<CommitRequest>,
+    pub(crate) lane: mpsc::UnboundedSender<LaneRequest>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
@@ -63,8 +64,9 @@ enum Duty {
 }
 
 /// Where a walk stands.
-#[derive(Default)]
 struct Walk {
+    /// The shards that were owned when it began.
+    shards: Arc<[u16]>,
     /// How many of the stretches (a duty and a shard) are behind it.
     stretch: usize,
     /// The last execution that it looked at in the present stretch.
@@ -94,7 +96,7 @@ impl From<StoreError> for Halt {
 impl Retention {
     /// Walks until told to stop.
     pub(crate) async fn run(mut self) {
-        let mut walk = Walk::default();
+        let mut walk = self.begin();
         loop {
             let began = self.clock.monotonic();
             let pause = match self.step(&mut walk).await {
@@ -104,7 +106,7 @@ impl Retention {
                 }
                 Ok(false) => {
                     report(&walk);
-                    walk = Walk::default();
+                    walk = self.begin();
                     (self.retain.history / WALKS_PER_RETAIN).clamp(PAUSE_MIN, IDLE_MAX)
                 }
                 Err(Halt::Later) => WAIT,
@@ -119,6 +121,10 @@ impl Retention {
         }
     }
 
+    fn begin(&self) -> Walk {
+        Walk { shards: Arc::clone(&self.owned.borrow()), stretch: 0, after: None, retired: 0, forgotten: 0 }
+    }
+
     /// Deals with one batch. False when the walk is over.
     async fn step(&self, walk: &mut Walk) -> Result<bool, Halt> {
         if *self.stop.borrow() {
@@ -129,12 +135,15 @@ impl Retention {
         }
         let now = self.clock.now();
         loop {
-            let (duty, place) = if walk.stretch < self.shards.len() {
-                (Duty::Retire, walk.stretch)
-            } else {
-                (Duty::Forget, walk.stretch - self.shards.len())
+            let (duty, place) = match walk.stretch.checked_sub(walk.shards.len()) {
+                None => (Duty::Retire, walk.stretch),
+                Some(place) => (Duty::Forget, place),
             };
-            let Some(shard) = self.shards.get(place).copied() else { return Ok(false) };
+            let Some(shard) = walk.shards.get(place).copied() else { return Ok(false) };
+            if !self.owned.borrow().contains(&shard) {
+                (walk.stretch, walk.after) = (walk.stretch + 1, None);
+                continue;
+            }
             let (after, limit) = (walk.after.as_ref(), EXECUTIONS_PER_BATCH_MAX);
             let batch = match duty {
                 Duty::Retire => self.store.retirable(shard, now.saturating_sub(self.retain.history), after, limit).await?,
@@ -204,7 +213,8 @@ impl Retention {
         let mut outcomes = Vec::with_capacity(writes.len());
         for write in writes {
             let (reply, outcome) = oneshot::channel();
-            self.commits.send(CommitRequest { write, reply_to: ReplyTo::Request(reply) }).map_err(|_| Halt::Stop)?;
+            let request = CommitRequest { write, reply_to: ReplyTo::Request(reply) };
+            self.lane.send(LaneRequest::Write(request)).map_err(|_| Halt::Stop)?;
             outcomes.push(outcome);
         }
         let mut applied = 0;
@@ -214,7 +224,7 @@ impl Retention {
                 Ok(Ok(_)) => {}
                 Ok(Err(CommitFailure::Rejected(reason))) => tracing::error!(reason, "an execution could not be retired"),
                 Ok(Err(CommitFailure::NotApplied)) => return Err(Halt::Later),
-                Ok(Err(CommitFailure::Fatal(_))) | Err(_) => return Err(Halt::Stop),
+                Err(_) => return Err(Halt::Stop),
             }
         }
         Ok(applied)

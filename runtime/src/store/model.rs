@@ -39,6 +39,8 @@ pub enum CommitFailure {
     UnknownApplied,
     /// [`CommitError::Unknown`]; nothing is applied.
     UnknownNotApplied,
+    /// [`CommitError::Unknown`]; it is applied after the next read, unless its fence is void by then.
+    UnknownLandsLater,
 }
 
 /// A store in memory.
@@ -55,6 +57,8 @@ struct Inner {
     closed: bool,
     poison: Option<fn(&Write) -> bool>,
     beside: Vec<Deposit>,
+    /// Batches that may still land.
+    late: Vec<(Fence, Vec<Write>)>,
 }
 
 impl ModelStore {
@@ -76,6 +80,7 @@ impl ModelStore {
             closed: false,
             poison: None,
             beside: Vec::new(),
+            late: Vec::new(),
         };
         Self { facts: StoreFacts { shards, database: "memory".into(), sharing }, clock, inner: Mutex::new(inner) }
     }
@@ -189,6 +194,10 @@ impl Store for ModelStore {
             Some(CommitFailure::Rejected) => Err(CommitError::Rejected(why())),
             Some(CommitFailure::FenceLost) => Err(CommitError::FenceLost { expected: fence.epoch }),
             Some(CommitFailure::UnknownNotApplied) => Err(CommitError::Unknown(why())),
+            Some(CommitFailure::UnknownLandsLater) => {
+                inner.late.push((fence.clone(), writes.to_vec()));
+                Err(CommitError::Unknown(why()))
+            }
             Some(CommitFailure::UnknownApplied) => {
                 let _ = inner.state.commit(fence, writes);
                 Err(CommitError::Unknown(why()))
@@ -197,8 +206,12 @@ impl Store for ModelStore {
     }
 
     async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
-        let inner = self.open()?;
-        Ok(keys.iter().map(|key| inner.state.load(key)).collect())
+        let mut inner = self.open()?;
+        let loaded = keys.iter().map(|key| inner.state.load(key)).collect();
+        for (fence, writes) in std::mem::take(&mut inner.late) {
+            let _ = inner.state.commit(&fence, &writes);
+        }
+        Ok(loaded)
     }
 
     async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {

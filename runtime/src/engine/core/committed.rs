@@ -27,6 +27,10 @@ impl Core {
             Ok(Outcome::Stale) if !work.active.row.status.is_open() && !committing.row_changed => {
                 self.read_again(key, committing.inputs);
             }
+            Ok(Outcome::NotOwned) => {
+                work.commit = Some(committing);
+                self.lose(key);
+            }
             Ok(other) => {
                 // The fence should have made this impossible: somebody else wrote this execution.
                 self.effects.push(Effect::Fatal(format!("{key}: the store answered {other:?} to the owner's transition")));
@@ -40,7 +44,6 @@ impl Core {
                 self.read_later(key, kept);
             }
             Err(CommitFailure::Rejected(reason)) => self.poisoned(key, committing, reason),
-            Err(CommitFailure::Fatal(reason)) => self.effects.push(Effect::Fatal(reason)),
         }
     }
 

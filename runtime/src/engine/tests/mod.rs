@@ -2,8 +2,11 @@
 
 mod attempts;
 mod blocked;
+mod cluster;
 mod harness;
+mod nodes;
 mod races;
 mod reading;
 mod recovery;
 mod retention;
+mod unknown;

@@ -27,7 +27,8 @@ impl ByHand {
         let code = Arc::new(code);
         let store = ModelStore::new(4);
         let fence = store.join(&NewNode::new("node", Duration::MAX)).await.unwrap();
-        let core = Core::new(code.clone(), 4, Box::new(|| 7));
+        let mut core = Core::new(code.clone(), 4, Duration::ZERO, Box::new(|| 7));
+        core.step(Message::Gain((0..4).collect()), START);
         Self { core, code, store, fence, answers: Vec::new() }
     }
 
@@ -58,7 +59,7 @@ impl ByHand {
                 Effect::Commit(request) => commits.push(*request),
                 Effect::Reply(_, answer) => self.answers.push(answer),
                 Effect::Fatal(reason) => panic!("the node stops: {reason}"),
-                Effect::Call(_) | Effect::Changed(_) => {}
+                Effect::Call(_) | Effect::Changed(_) | Effect::Owned(_) | Effect::HandOver { .. } => {}
             }
         }
         (loads, commits)

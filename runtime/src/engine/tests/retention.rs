@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cluster::Cluster;
 use super::harness::*;
 use crate::activity::ActivityOptions;
 use crate::client::{ActionOutcome, ClientError, ListQuery, SignalOutcome, SignalRequest};
@@ -211,8 +212,8 @@ async fn interrupted(at: usize, failure: CommitFailure) -> bool {
 
 #[tokio::test]
 async fn a_node_that_is_stopped_at_any_commit_leaves_no_orphan_and_its_successor_finishes() {
-    use CommitFailure::{FenceLost, Unavailable, UnknownApplied, UnknownNotApplied};
-    for failure in [FenceLost, Unavailable, UnknownApplied, UnknownNotApplied] {
+    use CommitFailure::{FenceLost, Unavailable, UnknownApplied, UnknownLandsLater, UnknownNotApplied};
+    for failure in [FenceLost, Unavailable, UnknownApplied, UnknownLandsLater, UnknownNotApplied] {
         let mut interruptions = 0;
         while interrupted(interruptions, failure).await {
             interruptions += 1;
@@ -238,6 +239,31 @@ async fn more_than_one_batch_of_a_shard_is_retired_and_what_is_not_due_stays() {
     };
     node.work_until("all but one are retired", retired).await;
     assert_eq!(node.events("later").await.len(), 5);
+}
+
+#[tokio::test]
+async fn nodes_that_share_a_store_retire_their_own_and_the_heir_of_a_dead_node_does_its_part() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let retain = Some(Retain { history: MINUTE, tombstone: 10 * MINUTE });
+    let cluster = Cluster::with(2, EngineConfig { retain, ..EngineConfig::default() }).await;
+    let ids: Vec<String> = (0..40).map(|n| n.to_string()).collect();
+    for id in &ids {
+        cluster.order(0, id, 10_000).await;
+        assert_eq!(cluster.pay(cluster.owner_of(id), id, "anna").await, SignalOutcome::Applied);
+    }
+    cluster.nodes[1].tasks.freeze();
+    cluster.pass(2 * MINUTE).await;
+    for id in &ids {
+        let row = cluster.store.find(&key(id)).await.unwrap().unwrap();
+        assert!(row.retired, "{id} was {:?}", cluster.owner_of(id));
+        assert_eq!(cluster.pay(0, id, "anna").await, SignalOutcome::Duplicate);
+    }
+    cluster.nodes[1].tasks.thaw();
+    cluster.pass(10 * MINUTE).await;
+    for id in &ids {
+        assert_eq!(cluster.store.find(&key(id)).await.unwrap(), None, "{id}");
+    }
+    assert_eq!(cluster.store.orphans(), Vec::<String>::new());
 }
 
 /// A closed execution as somebody else left it.

@@ -64,6 +64,8 @@ pub(super) enum Task {
     Replay(ReplayArgs),
     /// Bring a store that an older program wrote to this program's schema
     Migrate(MigrateArgs),
+    /// Move a store into another one, with its workflows in flight; neither may be served meanwhile
+    Copy(CopyArgs),
     /// Print the HTTP API's OpenAPI description
     Openapi,
 }
@@ -281,4 +283,14 @@ pub(super) struct MigrateArgs {
     /// The store: sqlite:PATH
     #[arg(long, value_name = "URL", default_value = "sqlite:overdue.db")]
     pub(super) store: String,
+}
+
+#[derive(Args)]
+pub(super) struct CopyArgs {
+    /// The store to be moved: sqlite:PATH
+    #[arg(long, value_name = "URL")]
+    pub(super) from: String,
+    /// Where to: a store that does not exist yet or is empty, or the one that this was moved from. Interrupted, run it again
+    #[arg(long, value_name = "URL")]
+    pub(super) to: String,
 }

@@ -6,11 +6,16 @@ use std::sync::Arc;
 
 use super::args::MigrateArgs;
 use super::program::Failure;
-use crate::store::{SqliteStore, Store, StoreError};
+use crate::store::{Portable, SqliteStore, Store, StoreError};
 
 /// Opens the store.
 pub(super) async fn open(url: &str, shards: u16) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqliteStore::open(sqlite_path(url)?, shards).await?))
+}
+
+/// Opens the store to copy from it, or into it: then it is created with this number of shards if it is not there.
+pub(super) async fn open_to_copy(url: &str, shards: Option<u16>) -> Result<Arc<dyn Portable>, StoreError> {
+    Ok(Arc::new(SqliteStore::open_to_copy(sqlite_path(url)?, shards).await?))
 }
 
 /// `overdue migrate`.

@@ -12,7 +12,7 @@ use super::copy::{copy_by, digest_of};
 use super::*;
 use crate::store::conformance::SHARDS;
 use crate::store::conformance::fixtures::{Node, advance, at, closed, new, order, record, retire, signal, sleeping};
-use crate::store::{Advance, ModelStore, NewNode, Outcome, SqliteStore, Status, Store, Write};
+use crate::store::{Advance, CommitError, ModelStore, NewNode, Outcome, SqliteStore, Status, Store, Write};
 use crate::time::Timestamp;
 
 /// One of the two stores of a copy, by both of its faces.
@@ -328,6 +328,17 @@ async fn a_target_with_contents_of_its_own_and_a_store_that_lies_elsewhere_are_r
         assert!(refusal(&to, &from).await.contains("was moved to"), "what is left in a moved store is nobody's target");
         let other = Side::of(Arc::new(ModelStore::new(SHARDS + 1)));
         assert!(refusal(&third, &other).await.contains(&format!("{SHARDS} shards")));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_fence_survives_a_mark() {
+    between_all(async |side, _| {
+        let node = side.node().await;
+        assert_eq!(node.try_commit(&[]).await.unwrap(), []);
+        side.portable.mark(None, None).await.unwrap();
+        assert!(matches!(node.try_commit(&[]).await, Err(CommitError::FenceLost { .. })));
     })
     .await;
 }

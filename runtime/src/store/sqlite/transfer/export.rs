@@ -113,7 +113,8 @@ async fn signals(
     limit: usize,
 ) -> Result<Vec<CarriedSignal>, sqlx::Error> {
     let mut found = Vec::new();
-    let mut after_signal = after.map_or("", |(_, signal_id)| signal_id.as_str());
+    let after_signal = after.map_or("", |(_, signal_id)| signal_id.as_str());
+    // Where the id is the empty one, the signal id does not matter.
     for (code, after_id) in types_from(connection, after.map(|(key, _)| key)).await? {
         let rows = sqlx::query(SIGNALS)
             .bind(code)
@@ -122,7 +123,6 @@ async fn signals(
             .bind(limit_of(limit - found.len()))
             .fetch_all(&mut *connection)
             .await?;
-        after_signal = "";
         for row in &rows {
             found.push(CarriedSignal { row: inbox_row_of(row)?, held: row.try_get::<i64, _>(8)? != 0 });
         }

@@ -47,7 +47,8 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) async fn of(nodes: usize) -> Self {
         let clock = ManualClock::at(START);
-        let store = Arc::new(ModelStore::shared(SHARDS, Some(Arc::new(clock.clone()))));
+        let time = clock.clone();
+        let store = Arc::new(ModelStore::shared(SHARDS, Some(Arc::new(move || time.now()))));
         let script = Script { clock: Some(clock.clone()), ..Script::default() };
         let mut cluster = Self { store, clock, script, nodes: Vec::new() };
         for _ in 0..nodes {

@@ -85,6 +85,9 @@ pub(super) struct ServeArgs {
     /// Bring an older store to this program's schema first
     #[arg(long)]
     pub(super) migrate: bool,
+    /// Remove the history of a workflow this long after its end, such as 30d; its id stays taken
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(super) retain: Option<Duration>,
 }
 
 /// Names a workflow.

@@ -9,7 +9,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::duration::ConfigDuration;
-use crate::engine::EngineConfig;
+use crate::engine::{EngineConfig, Retain};
+
+/// The shortest time for which a history can be kept: whoever waits for the end must be able to look at it.
+const RETAIN_MIN: Duration = Duration::from_secs(1);
+/// How long an id stays taken: longer than any provider repeats a notification, and than a year's books are open.
+const TOMBSTONES: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -59,19 +64,66 @@ pub struct EngineSection {
     /// How long a signal waits for its workflow to be started.
     #[serde(deserialize_with = "duration")]
     pub buffer: Duration,
+    /// How long the history of a closed workflow is kept; for ever, if not given.
+    #[serde(deserialize_with = "optional_duration")]
+    pub retain: Option<Duration>,
+    /// How long, from its end on, the id of a closed workflow stays taken and its signals known.
+    #[serde(deserialize_with = "duration")]
+    pub tombstones: Duration,
 }
 
 impl Default for EngineSection {
     fn default() -> Self {
         let engine = EngineConfig::default();
-        Self { shards: 64, lease: Duration::from_secs(10), scan: engine.scan, drain: engine.drain, buffer: engine.buffer }
+        Self {
+            shards: 64,
+            lease: Duration::from_secs(10),
+            scan: engine.scan,
+            drain: engine.drain,
+            buffer: engine.buffer,
+            retain: None,
+            tombstones: TOMBSTONES,
+        }
     }
 }
 
 impl EngineSection {
     /// What the engine is given.
     pub fn engine(&self) -> EngineConfig {
-        EngineConfig { scan: self.scan, drain: self.drain, buffer: self.buffer, lease: self.lease, url: None, timers: true }
+        let retain = self.retain.map(|history| Retain { history, tombstone: self.tombstones });
+        EngineConfig {
+            scan: self.scan,
+            drain: self.drain,
+            buffer: self.buffer,
+            lease: self.lease,
+            url: None,
+            timers: true,
+            retain,
+        }
+    }
+
+    /// Whether the values can be used, alone and together.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the key.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let invalid = |key: &str, message: &str| ConfigError::Invalid { path: format!("engine.{key}"), message: message.into() };
+        if self.shards == 0 || self.shards > 4096 {
+            return Err(invalid("shards", "a number from 1 to 4096"));
+        }
+        if self.scan < Duration::from_millis(10) || self.scan > Duration::from_secs(60) {
+            return Err(invalid("scan", "10ms to 60s"));
+        }
+        if self.lease < Duration::from_secs(1) || self.lease > Duration::from_secs(300) {
+            return Err(invalid("lease", "1s to 300s"));
+        }
+        if self.retain.is_some_and(|retain| retain < RETAIN_MIN) {
+            return Err(invalid("retain", "1s or longer; leave it out to keep histories for ever"));
+        }
+        if self.retain.is_some_and(|retain| retain > self.tombstones) {
+            return Err(invalid("tombstones", "at least as long as engine.retain"));
+        }
+        Ok(())
     }
 }
 
@@ -131,16 +183,7 @@ impl Config {
     /// [`ConfigError`], which names the key.
     pub fn engine(&self) -> Result<EngineSection, ConfigError> {
         let engine: EngineSection = self.section("engine")?.unwrap_or_default();
-        let invalid = |key: &str, message: &str| ConfigError::Invalid { path: format!("engine.{key}"), message: message.into() };
-        if engine.shards == 0 || engine.shards > 4096 {
-            return Err(invalid("shards", "a number from 1 to 4096"));
-        }
-        if engine.scan < Duration::from_millis(10) || engine.scan > Duration::from_secs(60) {
-            return Err(invalid("scan", "10ms to 60s"));
-        }
-        if engine.lease < Duration::from_secs(1) || engine.lease > Duration::from_secs(300) {
-            return Err(invalid("lease", "1s to 300s"));
-        }
+        engine.check()?;
         Ok(engine)
     }
 
@@ -195,6 +238,10 @@ fn without_values(complaint: &str) -> String {
     }
 }
 
+fn optional_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}
+
 fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     ConfigDuration::deserialize(deserializer).map(|duration| duration.0)
 }
@@ -227,6 +274,17 @@ mod tests {
         let error = read("[engine]\nscan = \"soon\"").unwrap().engine().unwrap_err();
         assert!(error.to_string().contains("engine.scan") && error.to_string().contains("500ms"), "{error}");
         assert!(read("[engine]\nshards = 0").unwrap().engine().unwrap_err().to_string().contains("engine.shards"));
+    }
+
+    #[test]
+    fn histories_are_kept_for_ever_unless_a_time_is_given_and_ids_stay_taken_at_least_as_long() {
+        let retain = |text: &str| read(text).unwrap().engine().map(|engine| engine.engine().retain);
+        assert_eq!(retain("").unwrap(), None);
+        let day = Duration::from_secs(24 * 3600);
+        assert_eq!(retain("[engine]\nretain = \"30d\"").unwrap(), Some(Retain { history: 30 * day, tombstone: 400 * day }));
+        assert!(retain("[engine]\nretain = \"0s\"").unwrap_err().to_string().contains("engine.retain"));
+        let error = retain("[engine]\nretain = \"30d\"\ntombstones = \"29d\"").unwrap_err().to_string();
+        assert!(error.contains("engine.tombstones") && error.contains("engine.retain"), "{error}");
     }
 
     #[test]

@@ -21,7 +21,9 @@ pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, 
     let config = Config::read(args.config.as_deref(), program.sections())?;
     let url = args.store.map_or_else(|| config.store(), Ok)?;
     let listen = args.listen.map_or_else(|| config.listen(), Ok)?;
-    let section = config.engine()?;
+    let mut section = config.engine()?;
+    section.retain = args.retain.or(section.retain);
+    section.check()?;
     let environment = Environment::system();
     let code = program.code(&config, &environment)?;
     if args.migrate {

@@ -305,6 +305,8 @@ fn keys_of(write: &Write) -> Vec<&WorkflowKey> {
         Write::Start(new) => vec![&new.key],
         Write::Advance(advance) => std::iter::once(&advance.key).chain(advance.spawn.iter().map(|new| &new.key)).collect(),
         Write::Deposit(_) => Vec::new(),
+        Write::Retire(retire) => vec![&retire.key],
+        Write::Forget(forget) => vec![&forget.key],
     }
 }
 
@@ -317,5 +319,7 @@ fn bytes_of(write: &Write) -> usize {
         Write::Start(new) => new.record.bytes.len(),
         Write::Advance(advance) => advance.record.as_ref().map_or(0, |record| record.bytes.len()),
         Write::Deposit(deposit) => deposit.row.payload.len(),
+        Write::Retire(retire) => retire.tombstone.len(),
+        Write::Forget(_) => 0,
     }
 }

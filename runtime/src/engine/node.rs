@@ -11,6 +11,7 @@ use super::committer::LaneRequest;
 use super::core::Message;
 use super::incarnation::{End, Shared, is_shared};
 use super::ownership::{Ownership, Route};
+use super::retention::Retain;
 use super::store_clock::StoreClock;
 use super::{Answer, Clock, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
 use crate::id::WorkflowKey;
@@ -40,6 +41,8 @@ pub struct EngineConfig {
     pub url: Option<String>,
     /// Whether timers are also kept in memory. The scan alone is enough to fire them, up to a scan later.
     pub timers: bool,
+    /// How long what is left of closed executions; all of it for ever, if not given.
+    pub retain: Option<Retain>,
 }
 
 impl Default for EngineConfig {
@@ -51,6 +54,7 @@ impl Default for EngineConfig {
             lease: Duration::from_secs(10),
             url: None,
             timers: true,
+            retain: None,
         }
     }
 }

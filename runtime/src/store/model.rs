@@ -4,6 +4,7 @@
 //! Every read walks over everything. Nothing survives the value itself.
 
 mod nodes;
+mod retention;
 mod state;
 
 use std::collections::VecDeque;
@@ -15,8 +16,8 @@ use async_trait::async_trait;
 use self::nodes::Nodes;
 use self::state::State;
 use super::{
-    AttributeValue, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode, Outcome,
-    Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode,
+    Outcome, Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -119,6 +120,11 @@ impl ModelStore {
     /// How many commits were asked for, failed ones included.
     pub fn commits(&self) -> u64 {
         self.lock().commits
+    }
+
+    /// What is left of executions that are not there, or not there in full. Nothing ever should.
+    pub fn orphans(&self) -> Vec<String> {
+        self.lock().state.orphans()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -234,6 +240,26 @@ impl Store for ModelStore {
 
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
         Ok(self.open()?.state.unclaimed(shards, before, limit))
+    }
+
+    async fn retirable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        Ok(self.open()?.state.closed(shard, false, before, after, limit))
+    }
+
+    async fn forgettable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        Ok(self.open()?.state.closed(shard, true, before, after, limit))
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {

@@ -78,6 +78,9 @@ pub(super) struct ServeArgs {
     /// The address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<String>,
+    /// Where other nodes reach this one, if not at the address that it listens on
+    #[arg(long, value_name = "URL")]
+    pub(super) advertise: Option<String>,
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

@@ -52,7 +52,7 @@ pub struct Config {
 pub struct EngineSection {
     /// Number of shards; fixed when the store is created.
     pub shards: u16,
-    /// For how long a node that does not answer keeps its shards. One node on one file has no use for it.
+    /// For how long a node that does not answer keeps its shards, where nodes share the store.
     #[serde(deserialize_with = "duration")]
     pub lease: Duration,
     /// Time between scans.
@@ -114,6 +114,9 @@ impl EngineSection {
         if self.scan < Duration::from_millis(10) || self.scan > Duration::from_secs(60) {
             return Err(invalid("scan", "10ms to 60s"));
         }
+        if self.lease < Duration::from_secs(1) || self.lease > Duration::from_secs(300) {
+            return Err(invalid("lease", "1s to 300s"));
+        }
         if self.retain.is_some_and(|retain| retain < RETAIN_MIN) {
             return Err(invalid("retain", "1s or longer; leave it out to keep histories for ever"));
         }
@@ -125,13 +128,13 @@ impl EngineSection {
 }
 
 impl Config {
-    /// Reads the file, if one is given, and the environment (`OVERDUE_ENGINE__SCAN=2s`). Besides `store`, `listen` and
-    /// `[engine]` only `sections` are known.
+    /// Reads the file, if one is given, and the environment (`OVERDUE_ENGINE__SCAN=2s`). Besides `store`, `listen`,
+    /// `advertise` and `[engine]` only `sections` are known.
     ///
     /// # Errors
     /// [`ConfigError`], which names the file or the key.
     pub fn read(file: Option<&Path>, sections: &[&str]) -> Result<Self, ConfigError> {
-        let known: Vec<&str> = ["store", "listen", "engine"].into_iter().chain(sections.iter().copied()).collect();
+        let known: Vec<&str> = ["store", "listen", "advertise", "engine"].into_iter().chain(sections.iter().copied()).collect();
         let mut builder = Layers::builder();
         if let Some(file) = file {
             let text =
@@ -167,6 +170,11 @@ impl Config {
     /// The address to listen on.
     pub fn listen(&self) -> Result<String, ConfigError> {
         self.text("listen", "127.0.0.1:7070")
+    }
+
+    /// Where other nodes reach this one.
+    pub fn advertise(&self) -> Result<Option<String>, ConfigError> {
+        self.layers.contains_key("advertise").then(|| self.text("advertise", "")).transpose()
     }
 
     /// `[engine]`, checked.

@@ -186,7 +186,6 @@ impl Shared {
             lane,
             lease,
             ownership: Arc::clone(&self.ownership),
-            held_calls: Vec::new(),
             loads: Arc::new(Semaphore::new(LOADS_MAX)),
             changes: self.changes.clone(),
             phase: Arc::clone(&self.phase),

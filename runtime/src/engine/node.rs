@@ -210,7 +210,7 @@ impl Engine {
     pub(crate) async fn commit(&self, write: Write) -> Option<Result<Outcome, CommitFailure>> {
         let permit = Arc::clone(&self.requests).try_acquire_owned().ok()?;
         let (reply, outcome) = oneshot::channel();
-        let request = LaneRequest::Write(CommitRequest { write, reply_to: ReplyTo::Request(reply) });
+        let request = LaneRequest::Write(Box::new(CommitRequest { write, reply_to: ReplyTo::Request(reply) }));
         self.shared.door.borrow().as_ref()?.lane.send(request).ok()?;
         let outcome = outcome.await.ok();
         drop(permit);

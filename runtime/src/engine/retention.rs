@@ -214,7 +214,7 @@ impl Retention {
         for write in writes {
             let (reply, outcome) = oneshot::channel();
             let request = CommitRequest { write, reply_to: ReplyTo::Request(reply) };
-            self.lane.send(LaneRequest::Write(request)).map_err(|_| Halt::Stop)?;
+            self.lane.send(LaneRequest::Write(Box::new(request))).map_err(|_| Halt::Stop)?;
             outcomes.push(outcome);
         }
         let mut applied = 0;

@@ -21,7 +21,6 @@ use super::{
     AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode,
     Outcome, Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
-use crate::engine::Clock;
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
 
@@ -45,10 +44,13 @@ pub enum CommitFailure {
     UnknownLandsLater,
 }
 
+/// What a store's own clock shows.
+type Time = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// A store in memory.
 pub struct ModelStore {
     facts: StoreFacts,
-    clock: Option<Arc<dyn Clock>>,
+    time: Option<Time>,
     inner: Mutex<Inner>,
 }
 
@@ -70,12 +72,12 @@ impl ModelStore {
         Self::with(shards, Sharing::Embedded, None)
     }
 
-    /// An empty store that nodes share, with `clock` as its own. Without one its time stands still.
-    pub fn shared(shards: u16, clock: Option<Arc<dyn Clock>>) -> Self {
-        Self::with(shards, Sharing::Shared, clock)
+    /// An empty store that nodes share, and whose own clock shows `time`. Without one its time stands still.
+    pub fn shared(shards: u16, time: Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>) -> Self {
+        Self::with(shards, Sharing::Shared, time)
     }
 
-    fn with(shards: u16, sharing: Sharing, clock: Option<Arc<dyn Clock>>) -> Self {
+    fn with(shards: u16, sharing: Sharing, time: Option<Time>) -> Self {
         let inner = Inner {
             state: State::new(Nodes::new(sharing, shards)),
             marks: Marks::new(),
@@ -86,11 +88,11 @@ impl ModelStore {
             beside: Vec::new(),
             late: Vec::new(),
         };
-        Self { facts: StoreFacts { shards, database: "memory".into(), sharing }, clock, inner: Mutex::new(inner) }
+        Self { facts: StoreFacts { shards, database: "memory".into(), sharing }, time, inner: Mutex::new(inner) }
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.as_ref().map_or(Timestamp::default(), |clock| clock.now())
+        self.time.as_ref().map_or(Timestamp::default(), |time| time())
     }
 
     /// The open store, if this fence may write to it.

@@ -52,7 +52,8 @@ impl Cluster {
 
     pub(super) async fn with(nodes: usize, config: EngineConfig) -> Self {
         let clock = ManualClock::at(START);
-        let store = Arc::new(ModelStore::shared(SHARDS, Some(Arc::new(clock.clone()))));
+        let time = clock.clone();
+        let store = Arc::new(ModelStore::shared(SHARDS, Some(Arc::new(move || time.now()))));
         let script = Script { clock: Some(clock.clone()), ..Script::default() };
         let mut cluster = Self { store, clock, script, nodes: Vec::new(), config };
         for _ in 0..nodes {

@@ -52,7 +52,9 @@ pub(crate) use signal::{SignalCheck, check_against, is_readable};
 pub use start::StartRequest;
 pub(crate) use start::{Start, StartRefused};
 pub(crate) use tombstone::Tombstone;
-pub(crate) use transition::{Step, late_execution, new_run_id};
+#[cfg(test)]
+pub(crate) use transition::new_run_id;
+pub(crate) use transition::{Step, late_execution};
 
 use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions, RetryPolicy};
 use crate::id::{RunId, WorkflowKey};

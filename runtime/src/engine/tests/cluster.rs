@@ -15,8 +15,6 @@ use crate::time::Timestamp;
 
 /// How long a lease is here.
 pub(super) const LEASE: Duration = Duration::from_secs(4);
-/// How long a signal waits for its start here.
-pub(super) const BUFFER: Duration = Duration::from_secs(20);
 /// Enough shards for three nodes.
 pub(super) const SHARDS: u16 = 12;
 

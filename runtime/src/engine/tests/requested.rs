@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::cluster::*;
 use super::harness::*;
 use crate::client::ClientError;
+use crate::engine::EngineConfig;
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{Deposit, InboxRow, RequestedStart, Status, Store};
@@ -129,13 +130,14 @@ async fn a_payment_told_of_twice_under_two_ids_is_one_signal() {
 
 #[tokio::test]
 async fn a_signal_that_cannot_be_read_is_held_and_holds_nothing_up() {
-    let cluster = Cluster::of(1).await;
+    let buffer = 20 * SECOND;
+    let cluster = Cluster::with(1, EngineConfig { buffer, ..EngineConfig::default() }).await;
     cluster.order(0, "open", 5).await;
     cluster.order(0, "closed", 5).await;
     cluster.pay(0, "closed", "tx-0").await;
     let unreadable = |id: &str| left(id, "sql-1", r#"{"by": 17}"#);
     leave(&cluster, vec![unreadable("open"), unreadable("closed"), unreadable("never")]).await;
-    cluster.pass(BUFFER + 15 * SECOND).await;
+    cluster.pass(buffer + 15 * SECOND).await;
     assert_eq!(cluster.calls_of("open"), 1, "its deadline was not held up");
     let shards: Vec<u16> = (0..SHARDS).collect();
     assert_eq!(cluster.store.unread(&shards, 10).await.unwrap(), []);

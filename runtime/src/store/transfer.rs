@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 pub use copy::{CopyError, CopyReport, copy};
 
-use super::{AttributeValue, Execution, InboxRow, StoreError, StoreFacts, Token};
+use super::{AttributeValue, Execution, InboxRow, RequestedStart, StoreError, StoreFacts, Token};
 use crate::history::Record;
 use crate::id::WorkflowKey;
 
@@ -60,14 +60,16 @@ impl Standing {
     }
 }
 
-/// How far an export has come. The order is that of executions, inbox rows, tokens, and within each that of the keys'
-/// bytes (type, id, signal id): the same in every store.
+/// How far an export has come. The order is that of executions, inbox rows, requested starts, tokens, and within each that
+/// of the keys' bytes (type, id, signal id): the same in every store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Among the executions, behind this one.
     Executions(Option<WorkflowKey>),
     /// Among the inbox rows, behind this one.
     Signals(Option<(WorkflowKey, String)>),
+    /// Among the starts that were asked for inside the store, behind this one.
+    Requests(Option<WorkflowKey>),
     /// At the tokens.
     Tokens,
 }
@@ -106,6 +108,8 @@ pub enum Parcel {
     Executions(Vec<CarriedExecution>),
     /// Inbox rows, by type, id and signal id.
     Signals(Vec<CarriedSignal>),
+    /// Starts that were asked for inside the store and are not made, refused ones included, by type and id.
+    Requests(Vec<RequestedStart>),
     /// All tokens, by name.
     Tokens(Vec<Token>),
 }
@@ -121,6 +125,8 @@ pub struct Counts {
     pub attributes: u64,
     /// Inbox rows.
     pub inbox_rows: u64,
+    /// Starts that were asked for inside the store and are not made, refused ones included.
+    pub requested_starts: u64,
     /// Tokens.
     pub tokens: u64,
 }
@@ -135,6 +141,9 @@ pub enum Imported {
 }
 
 /// A store that can be moved. Each method is one transaction.
+///
+/// Nobody else writes to it from the moment that it is opened for a copy until it is closed: a store into which callers write
+/// by themselves, inside their own transactions, keeps them off, and refuses them once it was moved.
 ///
 /// # Errors
 /// Every method fails with [`StoreError`] when the database does not answer.
@@ -154,7 +163,8 @@ pub trait Portable: Send + Sync {
     /// items, but at least one, where their histories are large. An empty parcel only says that nothing of its kind is left.
     async fn export(&self, place: &Place, limit: usize) -> Result<(Parcel, Option<Place>), StoreError>;
 
-    /// Stores what is not there yet. What is there and equal is left as it is.
+    /// Stores what is not there yet. What is there and equal is left as it is. [`StoreError::Refused`] for what this kind of store
+    /// has no place for.
     async fn import(&self, parcel: &Parcel) -> Result<Imported, StoreError>;
 
     /// Removes everything but the store's name, its marks and its number of shards.

@@ -88,10 +88,16 @@ impl State {
                 let rows = self.inbox.iter().filter(|(at, _)| after.as_ref().is_none_or(|after| *at > after)).take(limit);
                 let carried: Vec<_> =
                     rows.map(|(_, stored)| CarriedSignal { row: stored.row.clone(), held: stored.held }).collect();
-                let next = carried
-                    .last()
-                    .map_or(Place::Tokens, |last| Place::Signals(Some((last.row.key.clone(), last.row.signal_id.clone()))));
+                let next = carried.last().map_or(Place::Requests(None), |last| {
+                    Place::Signals(Some((last.row.key.clone(), last.row.signal_id.clone())))
+                });
                 (Parcel::Signals(carried), Some(next))
+            }
+            Place::Requests(after) => {
+                let requests = self.requests.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
+                let carried: Vec<_> = requests.take(limit).map(|(_, request)| request.clone()).collect();
+                let next = carried.last().map_or(Place::Tokens, |last| Place::Requests(Some(last.key.clone())));
+                (Parcel::Requests(carried), Some(next))
             }
             Place::Tokens => (Parcel::Tokens(self.tokens.values().cloned().collect()), None),
         }
@@ -120,6 +126,10 @@ impl State {
                     there.is_some_and(|there| (&there.row, there.held) != (&one.row, one.held))
                 })
                 .map(|one| format!("signal {} of {}", one.row.signal_id, one.row.key)),
+            Parcel::Requests(all) => all
+                .iter()
+                .find(|one| self.requests.get(&one.key).is_some_and(|there| there != *one))
+                .map(|one| format!("the request for {}", one.key)),
             Parcel::Tokens(all) => all
                 .iter()
                 .find(|one| self.tokens.get(&one.name).is_some_and(|there| there != *one))
@@ -135,6 +145,7 @@ impl State {
                     self.inbox.insert((row.key.clone(), row.signal_id.clone()), Stored { row, held });
                 }
             }
+            Parcel::Requests(all) => self.requests.extend(all.into_iter().map(|request| (request.key.clone(), request))),
             Parcel::Tokens(all) => self.tokens.extend(all.into_iter().map(|token| (token.name.clone(), token))),
         }
         Imported::Whole
@@ -163,6 +174,7 @@ impl State {
             history_rows: self.records.len() as u64,
             attributes: self.attributes.values().map(|all| all.len() as u64).sum(),
             inbox_rows: self.inbox.len() as u64,
+            requested_starts: self.requests.len() as u64,
             tokens: self.tokens.len() as u64,
         }
     }

@@ -35,6 +35,7 @@ impl Portable for SqliteStore {
     }
 
     async fn import(&self, parcel: &Parcel) -> Result<Imported, StoreError> {
+        check_storable(parcel)?;
         self.ask(|answer| Command::Import { parcel: parcel.clone(), answer }).await
     }
 
@@ -49,6 +50,23 @@ impl Portable for SqliteStore {
     async fn close(&self) {
         Store::close(self).await;
     }
+}
+
+/// Nobody asks for starts or sends signals inside this store, so there is no place for such that wait to be looked at.
+fn check_storable(parcel: &Parcel) -> Result<(), StoreError> {
+    let waiting = match parcel {
+        Parcel::Requests(all) => all.first().map(|request| format!("the start of {} that was asked for", request.key)),
+        Parcel::Signals(all) => {
+            let unchecked = all.iter().find(|carried| carried.row.unchecked);
+            unchecked.map(|carried| format!("signal {} of {} that was sent", carried.row.signal_id, carried.row.key))
+        }
+        Parcel::Executions(_) | Parcel::Tokens(_) => None,
+    };
+    waiting.map_or(Ok(()), |what| {
+        Err(StoreError::Refused(format!(
+            "{what} inside the source cannot be kept by an embedded store: serve the source until it is taken up, or remove it if it was refused"
+        )))
+    })
 }
 
 /// Which store this is, and its marks.
@@ -104,5 +122,12 @@ async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error
     .fetch_one(connection)
     .await?;
     let count = |column: usize| row.try_get::<i64, _>(column).map(i64::unsigned_abs);
-    Ok(Counts { executions: count(0)?, history_rows: count(1)?, attributes: count(2)?, inbox_rows: count(3)?, tokens: count(4)? })
+    Ok(Counts {
+        executions: count(0)?,
+        history_rows: count(1)?,
+        attributes: count(2)?,
+        inbox_rows: count(3)?,
+        requested_starts: 0,
+        tokens: count(4)?,
+    })
 }

@@ -28,6 +28,8 @@ pub struct CopyReport {
     pub attributes: u64,
     /// Inbox rows.
     pub inbox_rows: u64,
+    /// Starts that were asked for inside the store and are not made.
+    pub requested_starts: u64,
     /// Tokens.
     pub tokens: u64,
     /// SHA-256 over everything, in the order of the keys; the same of both stores.
@@ -84,13 +86,14 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
     let digest = digest?;
     from.mark(None, Some(&target.name)).await?;
     to.mark(None, None).await?;
-    let Counts { executions, history_rows, attributes, inbox_rows, tokens } = digest.counts;
+    let Counts { executions, history_rows, attributes, inbox_rows, requested_starts, tokens } = digest.counts;
     Ok(CopyReport {
         workflows: executions,
         history_rows,
         events: digest.events,
         attributes,
         inbox_rows,
+        requested_starts,
         tokens,
         hash: digest.hash(),
     })

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CarriedExecution, CarriedSignal, Counts, Parcel};
 use crate::history::decode;
-use crate::store::Token;
+use crate::store::{RequestedStart, Token};
 use crate::time::Timestamp;
 
 /// The sum of a store, built parcel by parcel.
@@ -21,6 +21,7 @@ impl Digest {
         match parcel {
             Parcel::Executions(executions) => executions.iter().for_each(|carried| self.execution(carried)),
             Parcel::Signals(signals) => signals.iter().for_each(|carried| self.signal(carried)),
+            Parcel::Requests(requests) => requests.iter().for_each(|request| self.request(request)),
             Parcel::Tokens(tokens) => tokens.iter().for_each(|token| self.token(token)),
         }
     }
@@ -74,6 +75,19 @@ impl Digest {
         self.bytes(&row.identity);
         self.instant(Some(row.received_at));
         self.number(u64::from(carried.held));
+        self.number(u64::from(row.unchecked));
+    }
+
+    fn request(&mut self, request: &RequestedStart) {
+        self.counts.requested_starts += 1;
+        self.text("request");
+        self.text(request.key.workflow_type());
+        self.text(request.key.id());
+        self.number(u64::from(request.shard));
+        self.text(&request.input);
+        self.optional(request.attributes.as_deref());
+        self.instant(request.start_at);
+        self.optional(request.refused.as_deref());
     }
 
     fn token(&mut self, token: &Token) {
@@ -89,6 +103,11 @@ impl Digest {
 
     fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
+    }
+
+    fn optional(&mut self, text: Option<&str>) {
+        self.number(u64::from(text.is_some()));
+        self.text(text.unwrap_or_default());
     }
 
     /// Each value behind its length, so that two neighbours cannot share their bytes in another way.

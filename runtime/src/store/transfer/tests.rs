@@ -400,6 +400,34 @@ impl Portable for Careless {
     }
 }
 
+fn request(id: &str) -> RequestedStart {
+    RequestedStart {
+        key: order(id),
+        shard: order(id).shard(SHARDS),
+        input: r#"{"n": 1}"#.into(),
+        attributes: Some("{}".into()),
+        start_at: Some(at(5)),
+        refused: None,
+    }
+}
+
+#[tokio::test]
+async fn starts_that_were_asked_for_inside_a_store_travel_to_one_that_can_keep_them_and_are_not_dropped_by_another() {
+    let model = Arc::new(ModelStore::shared(SHARDS, None));
+    for id in ["a", "b", "c"] {
+        model.request_start(request(id));
+    }
+    let from = Side::of(model);
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let embedded = kinds(&dir).remove(2)().await;
+    let refused = copy(from.portable.as_ref(), embedded.portable.as_ref()).await.unwrap_err();
+    assert!(refused.to_string().contains("serve the source until it is taken up"), "{refused}");
+    assert!(from.is_servable().await && !embedded.is_servable().await);
+    let to = Side::of(Arc::new(ModelStore::new(SHARDS)));
+    let report = copy_by(from.portable.as_ref(), to.portable.as_ref(), 2).await.unwrap();
+    assert_eq!((report.requested_starts, to.store.requested_start(&order("b")).await.unwrap()), (3, Some(request("b"))));
+}
+
 type Fault = Box<dyn Fn(&mut Parcel) + Send + Sync>;
 
 fn in_executions(fault: fn(&mut CarriedExecution)) -> Fault {
@@ -422,6 +450,7 @@ fn leaves_out(parcel: &mut Parcel) {
     match parcel {
         Parcel::Executions(all) => drop(all.pop()),
         Parcel::Signals(all) => drop(all.pop()),
+        Parcel::Requests(all) => drop(all.pop()),
         Parcel::Tokens(all) => drop(all.pop()),
     }
 }
@@ -439,6 +468,7 @@ async fn a_copy_that_is_not_equal_in_the_smallest_thing_is_an_error_and_is_not_s
         in_executions(|one| drop(one.attributes.pop())),
         in_executions(|one| one.tombstone = "x".into()),
         in_signals(|one| one.held = false),
+        in_signals(|one| one.row.unchecked = true),
         in_signals(|one| one.row.received_at = at(77)),
         Box::new(|parcel| {
             if let Parcel::Tokens(all) = parcel {
@@ -456,14 +486,21 @@ async fn a_copy_that_is_not_equal_in_the_smallest_thing_is_an_error_and_is_not_s
             }
         }),
         Box::new(|parcel| {
+            if matches!(parcel, Parcel::Requests(_)) {
+                leaves_out(parcel)
+            }
+        }),
+        Box::new(|parcel| {
             if matches!(parcel, Parcel::Tokens(_)) {
                 leaves_out(parcel)
             }
         }),
     ];
     for (number, fault) in faults.into_iter().enumerate() {
-        let (from, to) = (Side::of(Arc::new(ModelStore::new(SHARDS))), Side::of(Arc::new(ModelStore::new(SHARDS))));
+        let model = Arc::new(ModelStore::new(SHARDS));
+        let (from, to) = (Side::of(model.clone()), Side::of(Arc::new(ModelStore::new(SHARDS))));
         fill(&from).await;
+        model.request_start(request("asked-for"));
         let before = from.sum().await;
         let result = copy_by(from.portable.as_ref(), &Careless(to.portable.clone(), fault), 1).await;
         assert!(matches!(result, Err(CopyError::Unequal(_))), "fault {number}: {result:?}");

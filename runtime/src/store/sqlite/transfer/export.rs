@@ -33,7 +33,7 @@ pub(super) async fn export(
             });
             Ok((Parcel::Signals(all), Some(next)))
         }
-        Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), None)),
+        Place::Requests(_) | Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), None)),
     }
 }
 

@@ -19,6 +19,8 @@ pub(in crate::store::sqlite) async fn import(batch: &mut Batch<'_>, parcel: &Par
     match parcel {
         Parcel::Executions(all) => import_executions(batch, all).await,
         Parcel::Signals(all) => import_signals(batch, all).await,
+        // Checked at the door: there is none.
+        Parcel::Requests(_) => Ok(Imported::Whole),
         Parcel::Tokens(all) => import_tokens(batch.connection, all).await,
     }
 }

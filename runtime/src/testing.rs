@@ -1,5 +1,7 @@
 //! For tests of workflows and programs: an environment whose time moves only when it is told to.
 
+mod postgres;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +12,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+
+pub use postgres::{Fsync, PostgresCluster};
 
 use crate::engine::{Clock, Environment, Randomness, Spawner};
 use crate::time::Timestamp;

@@ -9,6 +9,8 @@ mod conformance;
 mod error;
 mod list;
 mod model;
+mod postgres;
+mod rounds;
 mod sqlite;
 mod write;
 
@@ -21,6 +23,7 @@ use serde::Serialize;
 pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use model::{CommitFailure, ModelStore};
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 pub use write::{Advance, Deposit, NewExecution, Outcome, RowChange, Write};
 

@@ -96,7 +96,7 @@ impl Payload {
 }
 
 /// A field of caller data that is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{}{message}", self.prefix())]
 pub struct InvalidField {
     /// Path of the field in the request, such as `payDeadline`; empty for the whole value.

@@ -147,6 +147,77 @@ pub fn manual_environment(now: Timestamp, seed: u64) -> (Environment, ManualCloc
     (environment, clock)
 }
 
+/// Tasks that can be stopped where they are and let go on, as SIGSTOP and SIGCONT do with a process.
+#[derive(Clone, Default)]
+pub struct FreezingSpawner(Arc<Mutex<Ice>>);
+
+#[derive(Default)]
+struct Ice {
+    frozen: bool,
+    waiting: Vec<Waker>,
+}
+
+impl FreezingSpawner {
+    /// From now on no task goes on.
+    pub fn freeze(&self) {
+        self.lock().frozen = true;
+    }
+
+    /// Every task goes on.
+    pub fn thaw(&self) {
+        let waiting = {
+            let mut ice = self.lock();
+            ice.frozen = false;
+            std::mem::take(&mut ice.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ice> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spawner for FreezingSpawner {
+    fn spawn(&self, mut task: BoxFuture<'static, ()>) {
+        let ice = self.clone();
+        TokioSpawner.spawn(Box::pin(std::future::poll_fn(move |cx| {
+            let mut held = ice.lock();
+            if held.frozen {
+                held.waiting.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            drop(held);
+            task.as_mut().poll(cx)
+        })));
+    }
+}
+
+/// A clock that is wrong by a fixed time.
+pub struct WrongClock {
+    /// The right one.
+    pub right: ManualClock,
+    /// What this one is ahead by.
+    pub ahead: Duration,
+    /// What this one is behind by.
+    pub behind: Duration,
+}
+
+#[async_trait]
+impl Clock for WrongClock {
+    fn now(&self) -> Timestamp {
+        self.right.now().saturating_add(self.ahead).saturating_sub(self.behind)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.right.monotonic()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.right.sleep(duration).await;
+    }
+}
+
 /// Waits until `condition` gives a value, letting other tasks run.
 ///
 /// # Panics

@@ -71,7 +71,7 @@ impl Default for EngineSection {
 impl EngineSection {
     /// What the engine is given.
     pub fn engine(&self) -> EngineConfig {
-        EngineConfig { scan: self.scan, drain: self.drain, buffer: self.buffer, timers: true }
+        EngineConfig { scan: self.scan, drain: self.drain, buffer: self.buffer, lease: self.lease, url: None, timers: true }
     }
 }
 

@@ -7,12 +7,16 @@ mod error;
 mod explain;
 mod list;
 mod operate;
+mod owner;
+mod peers;
 mod read;
 mod signal;
 mod start;
 mod tokens;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::Semaphore;
 
 pub use describe::{ActivityState, Description, Link, PendingActivityView, PendingTimerView};
 pub use error::ClientError;
@@ -20,11 +24,13 @@ pub use explain::Explanation;
 pub use list::{ListQuery, ListedWorkflow, WorkflowPage};
 pub use operate::ActionOutcome;
 pub(crate) use operate::check_reason;
+pub(crate) use peers::{Forwarded, Nudge, SCHEME as NODE_SCHEME};
 pub use read::HistoryPage;
 pub use signal::{SignalOutcome, SignalRequest, SignalResponse};
 pub use start::{StartRequest, StartResponse};
 pub use tokens::{NewToken, create_token};
 
+use self::peers::Peers;
 use crate::engine::Engine;
 use crate::id::{WorkflowKey, check_id};
 
@@ -37,12 +43,15 @@ pub const REASON_BYTES_MAX: usize = 1_000;
 #[derive(Clone)]
 pub struct Client {
     engine: Arc<Engine>,
+    /// Made when another node is first asked.
+    peers: Arc<OnceLock<Option<Arc<Peers>>>>,
+    nudges: Arc<Semaphore>,
 }
 
 impl Client {
     /// A client of `engine`.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine }
+        Self { engine, peers: Arc::default(), nudges: owner::nudges() }
     }
 
     /// The node.

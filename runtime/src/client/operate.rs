@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::signal::refused_error;
 use super::{Client, ClientError, REASON_BYTES_MAX};
-use crate::engine::{Answer, IncomingSignal, Input, OperatorAction, RefusedInput};
+use crate::engine::{Answer, Ask, IncomingSignal, OperatorAction, RefusedInput};
 use crate::id::WorkflowKey;
 use crate::payload::InvalidField;
 
@@ -37,7 +37,7 @@ impl Client {
         let workflow = self.engine().code().workflows.get(workflow_type);
         let Some((name, payload)) = workflow.and_then(|workflow| workflow.cancel_signal(reason, actor)) else {
             let (reason, actor) = (reason.to_owned(), actor.to_owned());
-            let answer = self.engine().ask(key.clone(), move |reply| Input::Cancel { reason, actor, reply }).await;
+            let answer = self.ask_owner(&key, Ask::Cancel { reason, actor }).await;
             return outcome(&key, answer);
         };
         // A signal would wait for an execution that does not exist yet; a cancel request needs one.
@@ -53,7 +53,7 @@ impl Client {
             payload,
             subject: None,
         };
-        match self.engine().ask(key.clone(), move |reply| Input::Signal { signal, reply }).await {
+        match self.ask_owner(&key, Ask::Signal(signal)).await {
             Some(Answer::Refused(RefusedInput::SignalConflict)) => Ok(ActionOutcome::Duplicate),
             answer => outcome(&key, answer),
         }
@@ -73,7 +73,7 @@ impl Client {
         let key = self.key(workflow_type, id)?;
         check_reason(reason)?;
         let (reason, actor) = (reason.to_owned(), actor.to_owned());
-        let answer = self.engine().ask(key.clone(), move |reply| Input::Terminate { reason, actor, reply }).await;
+        let answer = self.ask_owner(&key, Ask::Terminate { reason, actor }).await;
         outcome(&key, answer)
     }
 
@@ -93,7 +93,7 @@ impl Client {
         let key = self.key(workflow_type, id)?;
         check_reason(reason)?;
         let (reason, actor) = (reason.to_owned(), actor.to_owned());
-        let answer = self.engine().ask(key.clone(), move |reply| Input::Operate { number, action, reason, actor, reply }).await;
+        let answer = self.ask_owner(&key, Ask::Operate { number, action, reason, actor }).await;
         outcome(&key, answer)
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Client, ClientError};
-use crate::engine::{Answer, IncomingSignal, Input, RefusedInput};
+use crate::engine::{Answer, Ask, IncomingSignal, RefusedInput};
 use crate::id::{ID_BYTES_MAX, WorkflowKey};
 use crate::payload::{InvalidField, Payload};
 use crate::workflow::SignalDeclaration;
@@ -61,7 +61,7 @@ impl Client {
         let key = self.key(&request.workflow_type, &request.id)?;
         let signal = self.check_signal(&key, request)?;
         let (name, signal_id) = (signal.name.clone(), signal.signal_id.clone());
-        let answer = self.engine().ask(key.clone(), move |reply| Input::Signal { signal, reply }).await;
+        let answer = self.ask_owner(&key, Ask::Signal(signal)).await;
         let outcome = match answer {
             Some(Answer::Applied) => SignalOutcome::Applied,
             Some(Answer::Buffered) => SignalOutcome::Buffered,
@@ -136,6 +136,6 @@ pub(super) fn refused_error(key: &WorkflowKey, refused: RefusedInput) -> ClientE
             ClientError::conflict(format!("{key} cannot be run by this program now; describe says why, terminate ends it"), None)
         }
         RefusedInput::Rejected => ClientError::Rejected,
-        RefusedInput::Unavailable => ClientError::Unavailable,
+        RefusedInput::NotOwner | RefusedInput::Unavailable => ClientError::Unavailable,
     }
 }

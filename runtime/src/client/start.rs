@@ -74,7 +74,7 @@ impl Client {
             ClientError::Rejected
         })?;
         let expected = active.has_calls().then(|| Expected::of(engine, &key));
-        match engine.commit_start(Write::Start(new)).await {
+        match engine.commit(Write::Start(new)).await {
             Some(Ok(Outcome::Started { inbox })) => {
                 let response = response(&active.row, false);
                 self.started(active, inbox, expected);
@@ -94,6 +94,7 @@ impl Client {
         let engine = self.engine();
         let key = active.row.key.clone();
         engine.changed(&key);
+        self.nudge_owner(&key, active.row.wake_at, inbox);
         if let Some(expected) = expected {
             expected.adopt(active, inbox);
         } else if inbox {

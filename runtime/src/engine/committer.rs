@@ -1,19 +1,22 @@
 //! The one writer of a node: gathers transitions of many executions and commits them in one database transaction.
 //!
 //! While one commit waits for the disk, the next batch gathers; there is no artificial delay. A write that can never be
-//! stored is found by halving the batch, and its neighbours are stored without it.
+//! stored is found by halving the batch, and its neighbours are stored without it. Owners of shards change in the same
+//! lane, between batches.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::core::{Message, Ticket};
 use super::environment::Clock;
+use super::lease::Lease;
 use super::node::Incoming;
+use super::settle;
 use crate::id::WorkflowKey;
-use crate::store::{CommitError, Fence, Outcome, Store, Write};
+use crate::store::{CommitError, Fence, Outcome, Sharing, Store, StoreError, Write};
 
 /// The most writes of one batch: beyond that, a batch takes longer without costing less per write.
 const WRITES_PER_BATCH_MAX: usize = 500;
@@ -39,49 +42,100 @@ pub(crate) enum ReplyTo {
 /// Why a write has no outcome.
 #[derive(Clone, Debug)]
 pub(crate) enum CommitFailure {
-    /// Nothing was applied; it may be tried again.
+    /// It may be tried again: nothing was applied, as far as this node can still find out.
     NotApplied,
     /// It can never be stored; nothing of it was applied.
     Rejected(String),
-    /// This node must stop: it is no longer the writer, or does not know what it wrote.
-    Fatal(String),
+}
+
+/// What the lane is asked for besides writes of executions: changes of owners.
+pub(crate) enum LaneRequest {
+    /// A write.
+    Write(CommitRequest),
+    /// Claim free shards; the core is told which. The turn ends with it.
+    Claim { most: usize, _turn: OwnedSemaphorePermit },
+    /// Give shards away.
+    HandOver { shards: Vec<u16>, to: Option<String> },
+    /// Nothing comes after this.
+    Finish,
 }
 
 pub(crate) struct Committer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) fence: Fence,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) requests: mpsc::UnboundedReceiver<CommitRequest>,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) requests: mpsc::UnboundedReceiver<LaneRequest>,
     pub(crate) core: mpsc::UnboundedSender<Incoming>,
 }
 
+/// Why the committer cannot go on.
+enum Stop {
+    /// The lane is another's: the node starts again under a new id.
+    Lost(String),
+    /// The store does not hold what this node believes.
+    Fatal(String),
+}
+
 impl Committer {
-    /// Runs until all senders are gone and all that they sent is committed.
-    pub(crate) async fn run(mut self) {
+    /// Runs until told that nothing comes any more, or until the lane is lost. The fence as it is then.
+    pub(crate) async fn run(mut self) -> Fence {
         let mut carried = Vec::new();
+        let mut of_shards = VecDeque::new();
         loop {
-            if carried.is_empty() {
+            if carried.is_empty() && of_shards.is_empty() {
                 match self.requests.recv().await {
-                    Some(request) => carried.push(request),
+                    Some(LaneRequest::Write(request)) => carried.push(request),
+                    Some(of_shard) => of_shards.push_back(of_shard),
                     None => break,
                 }
             }
-            let batch = self.gather(&mut carried);
-            if !self.commit(batch).await {
+            let batch = self.gather(&mut carried, &mut of_shards);
+            let mut done = if batch.is_empty() { Ok(()) } else { self.commit(batch).await };
+            // What was carried over came before what is asked for shards.
+            while let (Ok(()), true, Some(request)) = (&done, carried.is_empty(), of_shards.pop_front()) {
+                if matches!(request, LaneRequest::Finish) {
+                    return self.fence;
+                }
+                done = self.change_owners(request).await;
+            }
+            if let Err(stop) = done {
+                self.stop(stop, carried);
                 break;
             }
         }
+        self.fence
+    }
+
+    fn stop(&mut self, stop: Stop, carried: Vec<CommitRequest>) {
+        self.requests.close();
+        for request in carried {
+            self.answer(request.reply_to, Err(CommitFailure::NotApplied));
+        }
+        let _ = self.core.send(match stop {
+            Stop::Lost(reason) => Incoming::Lost(reason),
+            Stop::Fatal(reason) => Incoming::Fatal(reason),
+        });
     }
 
     /// A batch of writes about different executions; what does not fit is carried over.
-    fn gather(&mut self, carried: &mut Vec<CommitRequest>) -> Vec<CommitRequest> {
+    fn gather(&mut self, carried: &mut Vec<CommitRequest>, of_shards: &mut VecDeque<LaneRequest>) -> Vec<CommitRequest> {
         let mut batch = Vec::new();
         let mut keys: HashSet<WorkflowKey> = HashSet::new();
         let mut bytes = 0;
         let mut next_round = Vec::new();
         let mut waiting = std::mem::take(carried).into_iter();
         while batch.len() < WRITES_PER_BATCH_MAX && bytes < BYTES_PER_BATCH_MAX {
-            let Some(request) = waiting.next().or_else(|| self.requests.try_recv().ok()) else { break };
+            let next = waiting.next().map(LaneRequest::Write);
+            let next = next.or_else(|| of_shards.is_empty().then(|| self.requests.try_recv().ok()).flatten());
+            let request = match next {
+                Some(LaneRequest::Write(request)) => request,
+                Some(of_shard) => {
+                    of_shards.push_back(of_shard);
+                    break;
+                }
+                None => break,
+            };
             let touched = keys_of(&request.write);
             if touched.iter().any(|key| keys.contains(*key)) || next_round.iter().any(|other| overlap(other, &touched)) {
                 next_round.push(request);
@@ -99,26 +153,26 @@ impl Committer {
         batch
     }
 
-    /// Commits a batch, in parts if one of its writes is rejected. False when the node must stop.
-    async fn commit(&self, batch: Vec<CommitRequest>) -> bool {
+    /// Commits a batch, in parts if one of its writes is rejected.
+    async fn commit(&mut self, batch: Vec<CommitRequest>) -> Result<(), Stop> {
         let mut parts = vec![batch];
-        while let Some(mut part) = parts.pop() {
+        while let Some(part) = parts.pop() {
             let (writes, replies): (Vec<Write>, Vec<ReplyTo>) =
-                part.drain(..).map(|request| (request.write, request.reply_to)).unzip();
-            match self.store.commit(&self.fence, &writes).await {
+                part.into_iter().map(|request| (request.write, request.reply_to)).unzip();
+            self.lease.committing(Some(self.clock.monotonic()));
+            let committed = self.store.commit(&self.fence, &writes).await;
+            self.lease.committing(None);
+            match committed {
                 Ok(outcomes) => {
                     for (reply_to, outcome) in replies.into_iter().zip(outcomes) {
                         self.answer(reply_to, Ok(outcome));
                     }
                 }
                 Err(CommitError::Rejected(reason)) if writes.len() == 1 => {
-                    for reply_to in replies {
-                        self.answer(reply_to, Err(CommitFailure::Rejected(reason.clone())));
-                    }
+                    self.answer_all(replies, &CommitFailure::Rejected(reason));
                 }
                 Err(CommitError::Rejected(_)) => {
-                    let mut halves: Vec<CommitRequest> =
-                        writes.into_iter().zip(replies).map(|(write, reply_to)| CommitRequest { write, reply_to }).collect();
+                    let mut halves = joined(writes, replies);
                     let second = halves.split_off(halves.len() / 2);
                     parts.push(second);
                     parts.push(halves);
@@ -128,17 +182,102 @@ impl Committer {
                     self.answer_all(replies, &CommitFailure::NotApplied);
                     self.clock.sleep(PAUSE_AFTER_FAILURE).await;
                 }
-                Err(error @ (CommitError::FenceLost { .. } | CommitError::Unknown(_))) => {
-                    self.answer_all(replies, &CommitFailure::Fatal(error.to_string()));
-                    for part in parts {
-                        let replies = part.into_iter().map(|request| request.reply_to).collect();
-                        self.answer_all(replies, &CommitFailure::Fatal(error.to_string()));
+                Err(CommitError::Unknown(reason)) => {
+                    tracing::error!(error = %reason, writes = writes.len(), "outcome of a commit unknown; it is looked up");
+                    match self.settle(&reason, writes, replies).await {
+                        Ok(left) if left.is_empty() => {}
+                        Ok(left) => parts.push(left),
+                        Err(stop) => return self.give_up(parts, stop),
                     }
-                    return false;
+                }
+                Err(error @ CommitError::FenceLost { .. }) => {
+                    self.answer_all(replies, &CommitFailure::NotApplied);
+                    return self.give_up(parts, self.lost(error.to_string()));
                 }
             }
         }
-        true
+        Ok(())
+    }
+
+    fn give_up(&self, parts: Vec<Vec<CommitRequest>>, stop: Stop) -> Result<(), Stop> {
+        for request in parts.into_iter().flatten() {
+            self.answer(request.reply_to, Err(CommitFailure::NotApplied));
+        }
+        Err(stop)
+    }
+
+    /// A node that is alone with its store can have lost its lane only to a fault.
+    fn lost(&self, reason: String) -> Stop {
+        match self.store.facts().sharing {
+            Sharing::Embedded => Stop::Fatal(reason),
+            Sharing::Shared => Stop::Lost(reason),
+        }
+    }
+
+    /// Finds out what became of a batch: first its commit is ended for good by raising the own epoch, then what it would
+    /// have written is looked for. What is there is answered; the rest comes back, to be committed again.
+    async fn settle(&mut self, reason: &str, writes: Vec<Write>, replies: Vec<ReplyTo>) -> Result<Vec<CommitRequest>, Stop> {
+        self.raise(reason).await?;
+        let found = loop {
+            match settle::applied(self.store.as_ref(), &writes).await {
+                Ok(found) => break found,
+                Err(StoreError::Closed) => return Err(Stop::Fatal(reason.to_owned())),
+                Err(error) => tracing::error!(error = %error, "the store cannot be read; it is tried again"),
+            }
+            self.clock.sleep(PAUSE_AFTER_FAILURE).await;
+        };
+        let mut left = Vec::new();
+        for (request, found) in joined(writes, replies).into_iter().zip(found) {
+            match found {
+                Some(outcome) => self.answer(request.reply_to, Ok(outcome)),
+                None => left.push(request),
+            }
+        }
+        Ok(left)
+    }
+
+    async fn raise(&mut self, reason: &str) -> Result<(), Stop> {
+        loop {
+            match self.store.raise(&self.fence).await {
+                Ok(Some(fence)) => {
+                    self.fence = fence;
+                    return Ok(());
+                }
+                Ok(None) => return Err(self.lost(format!("taken over after {reason}"))),
+                Err(error @ (StoreError::Refused(_) | StoreError::Closed)) => {
+                    return Err(Stop::Fatal(format!("the outcome of a commit is unknown: {reason}: {error}")));
+                }
+                Err(error) => tracing::error!(error = %error, "own epoch not raised; it is tried again"),
+            }
+            self.clock.sleep(PAUSE_AFTER_FAILURE).await;
+        }
+    }
+
+    /// Claims shards or gives them away. What fails is repeated: both are states, not steps.
+    async fn change_owners(&mut self, request: LaneRequest) -> Result<(), Stop> {
+        loop {
+            let changed = match &request {
+                LaneRequest::Write(_) | LaneRequest::Finish => return Ok(()),
+                LaneRequest::Claim { most, .. } => match self.store.claim(&self.fence, *most).await {
+                    Ok(claimed) if claimed.is_empty() => Ok(()),
+                    Ok(claimed) => {
+                        let _ = self.core.send(Incoming::Message(Message::Gain(claimed)));
+                        Ok(())
+                    }
+                    // What was claimed all the same is seen in the next membership round.
+                    Err(CommitError::Unavailable(_)) => return Ok(()),
+                    Err(error) => Err(error),
+                },
+                LaneRequest::HandOver { shards, to } => self.store.hand_over(&self.fence, shards, to.as_deref()).await,
+            };
+            match changed {
+                Ok(()) => return Ok(()),
+                Err(error @ CommitError::FenceLost { .. }) => return Err(self.lost(error.to_string())),
+                Err(CommitError::Unknown(reason)) => self.raise(&reason).await?,
+                Err(error) => tracing::error!(error = %error, "owners not changed; it is tried again"),
+            }
+            self.clock.sleep(PAUSE_AFTER_FAILURE).await;
+        }
     }
 
     fn answer_all(&self, replies: Vec<ReplyTo>, failure: &CommitFailure) {
@@ -151,14 +290,13 @@ impl Committer {
         // Whoever is gone needs no answer: what was committed is found again in the store.
         match reply_to {
             ReplyTo::Core(ticket) => drop(self.core.send(Incoming::Message(Message::Committed { ticket, outcome }))),
-            ReplyTo::Request(sender) => {
-                if let Err(CommitFailure::Fatal(reason)) = &outcome {
-                    let _ = self.core.send(Incoming::Fatal(reason.clone()));
-                }
-                let _ = sender.send(outcome);
-            }
+            ReplyTo::Request(sender) => drop(sender.send(outcome)),
         }
     }
+}
+
+fn joined(writes: Vec<Write>, replies: Vec<ReplyTo>) -> Vec<CommitRequest> {
+    writes.into_iter().zip(replies).map(|(write, reply_to)| CommitRequest { write, reply_to }).collect()
 }
 
 /// The executions that a write is about. Deposits may stand beside anything.

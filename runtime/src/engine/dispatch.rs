@@ -48,6 +48,17 @@ impl Dispatch {
         self.under_way
     }
 
+    /// Drops those of the calls that were not made yet that `drop` names, and gives them back.
+    pub(crate) fn forget_waiting_if(&mut self, drop: impl Fn(&Call) -> bool) -> Vec<Call> {
+        let mut dropped = Vec::new();
+        for limit in self.limits.values_mut() {
+            let (out, kept): (VecDeque<Call>, VecDeque<Call>) = limit.waiting.drain(..).partition(&drop);
+            limit.waiting = kept;
+            dropped.extend(out);
+        }
+        dropped
+    }
+
     /// Drops the calls that were not made yet: they are found again by whoever owns their executions next.
     pub(crate) fn forget_waiting(&mut self) {
         for limit in self.limits.values_mut() {

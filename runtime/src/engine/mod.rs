@@ -5,18 +5,26 @@
 //! begun before the commit that holds its cause.
 
 mod active;
+mod ask;
 mod attempt;
+mod balance;
 mod call;
 mod committer;
 mod core;
 mod dispatch;
 mod environment;
 mod horizon;
+mod incarnation;
+mod lease;
 mod node;
 mod notes;
+mod ownership;
 mod scanner;
+mod settle;
 mod shell;
 mod signal;
+mod steward;
+mod store_clock;
 #[cfg(test)]
 mod tests;
 mod transition;
@@ -24,14 +32,18 @@ mod wake;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use active::Registries;
 pub use environment::{Clock, Environment, Randomness, Spawner};
 pub use node::{Engine, EngineConfig, EngineError};
 
 pub(crate) use self::core::Message;
 pub(crate) use active::{Active, Start};
+pub(crate) use ask::Ask;
 pub(crate) use committer::{CommitFailure, CommitRequest, ReplyTo};
 pub(crate) use notes::{AttemptNote, Notes};
+pub(crate) use ownership::Route;
 pub(crate) use signal::{SignalCheck, check_against};
 pub(crate) use transition::{Step, late_execution, new_run_id};
 
@@ -55,7 +67,8 @@ const BLOCKED_BACKOFF: RetryPolicy = RetryPolicy {
 pub(crate) struct ReplyId(pub(crate) u64);
 
 /// A signal that was checked at the door.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct IncomingSignal {
     pub(crate) name: String,
     pub(crate) signal_id: String,
@@ -65,7 +78,8 @@ pub(crate) struct IncomingSignal {
 }
 
 /// What a person decides about an activity.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OperatorAction {
     /// Try it again, under the same key.
     Retry,
@@ -121,7 +135,8 @@ impl Input {
 }
 
 /// What somebody who waits is told.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum Answer {
     /// It is part of the history.
     Applied,
@@ -136,7 +151,8 @@ pub(crate) enum Answer {
 }
 
 /// Why an input was not taken.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum RefusedInput {
     /// There is no such execution.
     NotFound,
@@ -156,6 +172,8 @@ pub(crate) enum RefusedInput {
     Closed(RunId),
     /// The execution cannot be replayed now.
     Blocked,
+    /// Another node works on this execution, or will.
+    NotOwner,
     /// What it leads to cannot be stored.
     Rejected,
     /// It could not be stored now.

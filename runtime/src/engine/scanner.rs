@@ -16,6 +16,8 @@ use crate::store::{Store, StoreError};
 
 /// The most executions with unread inbox rows that one scan takes up.
 const UNREAD_MAX: usize = 1_000;
+/// The most blocked executions that are tried at once; the others wait for their own time.
+const BLOCKED_MAX: usize = 1_000;
 /// The most unclaimed signals that one scan takes up.
 const UNCLAIMED_MAX: usize = 100;
 /// Unclaimed signals are looked for in every so many scans: they wait a day anyway.
@@ -30,7 +32,8 @@ const SCAN_SHARE: u32 = 20;
 pub(crate) struct Scanner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) shards: Vec<u16>,
+    /// The shards to look at, as they change.
+    pub(crate) owned: watch::Receiver<Arc<[u16]>>,
     pub(crate) period: Duration,
     /// Whether pairs of the near horizon are read ahead.
     pub(crate) timers: bool,
@@ -65,32 +68,39 @@ impl Scanner {
             tokio::select! {
                 biased;
                 _ = self.stop.changed() => return,
+                _ = self.owned.changed() => {}
                 () = clock.sleep(pause) => {}
             }
         }
     }
 
-    async fn scan(&self, round: u32) -> Result<Scan, StoreError> {
+    async fn scan(&mut self, round: u32) -> Result<Scan, StoreError> {
         let now = self.clock.now();
+        let shards = Arc::clone(&self.owned.borrow_and_update());
+        if shards.is_empty() {
+            return Ok(Scan { horizon: now, ..Scan::default() });
+        }
         let limit = self.limit.load(Ordering::Relaxed);
-        let overdue = self.store.due(&self.shards, now, limit).await?;
+        let overdue = self.store.due(&shards, now, limit).await?;
         let mut scan = Scan { overdue, horizon: now, ..Scan::default() };
         if self.timers {
             scan.horizon = now.saturating_add(self.period * HORIZON_PERIODS);
-            scan.upcoming = self.store.upcoming(&self.shards, now, scan.horizon, UPCOMING_PER_SHARD_MAX).await?;
+            scan.upcoming = self.store.upcoming(&shards, now, scan.horizon, UPCOMING_PER_SHARD_MAX).await?;
         }
-        scan.unread = self.store.unread(&self.shards, UNREAD_MAX).await?;
+        scan.unread = self.store.unread(&shards, UNREAD_MAX).await?;
         if round.is_multiple_of(SCANS_PER_UNCLAIMED) {
             let before = now.saturating_sub(self.buffer);
-            scan.unclaimed = self.store.unclaimed(&self.shards, before, UNCLAIMED_MAX).await?;
+            scan.unclaimed = self.store.unclaimed(&shards, before, UNCLAIMED_MAX).await?;
         }
         Ok(scan)
     }
 }
 
-/// The executions that are blocked, so that a new build tries them again at once.
-pub(crate) async fn blocked_executions(store: &dyn Store) -> Result<Vec<WorkflowKey>, StoreError> {
+/// The executions of these shards that are blocked, so that another build, or another node, tries them at once.
+pub(crate) async fn blocked_executions(store: &dyn Store, shards: &[u16]) -> Result<Vec<WorkflowKey>, StoreError> {
+    let number = store.facts().shards;
     let filter = crate::store::Filter { status: Some(crate::store::Status::Blocked), ..Default::default() };
-    let page = store.list(&filter, None, UNREAD_MAX).await?;
-    Ok(page.rows.into_iter().map(|listed| listed.execution.key).collect())
+    let page = store.list(&filter, None, BLOCKED_MAX).await?;
+    let keys = page.rows.into_iter().map(|listed| listed.execution.key);
+    Ok(keys.filter(|key| shards.contains(&key.shard(number))).collect())
 }

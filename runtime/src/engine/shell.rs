@@ -9,9 +9,12 @@ use futures::FutureExt;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 
 use super::call::call_activity;
+use super::committer::LaneRequest;
 use super::core::{Core, Effect, Message};
+use super::lease::Lease;
 use super::node::{Incoming, Phase, Watched};
-use super::{Answer, Clock, CommitRequest, Environment, Registries, ReplyId};
+use super::ownership::Ownership;
+use super::{Answer, Call, Clock, Environment, Registries, ReplyId};
 use crate::id::WorkflowKey;
 use crate::store::Store;
 
@@ -19,6 +22,17 @@ use crate::store::Store;
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// The most messages that are taken in before effects are carried out.
 const MESSAGES_PER_FLUSH: usize = 1_024;
+
+/// Why the core runs no more.
+#[derive(Debug)]
+pub(super) enum ShellEnd {
+    /// The node was asked to stop, and has come to rest.
+    Drained,
+    /// Another node has the lane.
+    Lost(String),
+    /// What the node believes is not what the store holds.
+    Fatal(String),
+}
 
 /// The core with its channels.
 pub(super) struct Shell {
@@ -29,10 +43,14 @@ pub(super) struct Shell {
     pub(super) drain: Duration,
     pub(super) from_outside: mpsc::UnboundedReceiver<Incoming>,
     pub(super) incoming: mpsc::UnboundedSender<Incoming>,
-    pub(super) commits: mpsc::UnboundedSender<CommitRequest>,
+    pub(super) lane: mpsc::UnboundedSender<LaneRequest>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) ownership: Arc<Ownership>,
+    /// Calls that wait until the lease is certain again.
+    pub(super) held_calls: Vec<Call>,
     pub(super) loads: Arc<Semaphore>,
     pub(super) changes: broadcast::Sender<WorkflowKey>,
-    pub(super) phase: watch::Sender<Phase>,
+    pub(super) phase: Arc<watch::Sender<Phase>>,
     pub(super) limit: Arc<AtomicUsize>,
     pub(super) at_work: Arc<AtomicUsize>,
     pub(super) watched: Watched,
@@ -43,8 +61,8 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Runs until the node is drained or has to stop.
-    pub(super) async fn run(mut self) {
+    /// Runs until the node is drained, has lost its lane, or has to stop.
+    pub(super) async fn run(mut self) -> ShellEnd {
         let clock = Arc::clone(&self.environment.clock);
         let mut messages = Vec::with_capacity(MESSAGES_PER_FLUSH);
         loop {
@@ -54,33 +72,35 @@ impl Shell {
                 biased;
                 received = self.from_outside.recv_many(&mut messages, MESSAGES_PER_FLUSH) => {
                     if received == 0 {
-                        return;
+                        return ShellEnd::Drained;
                     }
                 }
                 () = clock.sleep(wait) => {}
             }
+            self.lease.beat(clock.monotonic());
             for incoming in messages.drain(..) {
-                self.take(incoming, &*clock);
+                if let Some(end) = self.take(incoming, &*clock) {
+                    return end;
+                }
             }
             self.watch(&*clock, None);
             let effects = self.core.flush(clock.now());
             self.limit.store(self.core.scan_limit(), Ordering::Relaxed);
             self.at_work.store(self.core.held(), Ordering::Relaxed);
             for effect in effects {
-                if let Some(reason) = self.carry_out(effect) {
-                    tracing::error!(reason, "node stops: what it believes is not what the store holds");
-                    let _ = self.phase.send(Phase::Failed(reason));
-                    return;
+                if let Some(reason) = self.carry_out(effect, &*clock) {
+                    return ShellEnd::Fatal(reason);
                 }
             }
+            self.begin_held_calls(&*clock);
             if self.is_drained(&*clock) {
-                let _ = self.phase.send(Phase::Stopped);
-                return;
+                return ShellEnd::Drained;
             }
         }
     }
 
-    fn take(&mut self, incoming: Incoming, clock: &dyn Clock) {
+    /// Takes a message in. How the node's life ends, when that is what it says.
+    fn take(&mut self, incoming: Incoming, clock: &dyn Clock) -> Option<ShellEnd> {
         let message = match incoming {
             Incoming::Message(message) => message,
             Incoming::Request { key, input, reply } => {
@@ -89,13 +109,11 @@ impl Shell {
                 self.replies.insert(id, reply);
                 Message::Input { key, input: input(id) }
             }
-            Incoming::Fatal(reason) => {
-                let _ = self.phase.send(Phase::Failed(reason));
-                return;
-            }
+            Incoming::Lost(reason) => return Some(ShellEnd::Lost(reason)),
+            Incoming::Fatal(reason) => return Some(ShellEnd::Fatal(reason)),
         };
         if matches!(message, Message::Drain) {
-            let _ = self.phase.send(Phase::Draining);
+            self.phase.send_replace(Phase::Draining);
             self.drain_until = Some(clock.monotonic().saturating_add(self.drain));
         }
         let subject = match &message {
@@ -104,6 +122,7 @@ impl Shell {
         };
         self.watch(clock, subject);
         self.core.step(message, clock.now());
+        None
     }
 
     fn watch(&self, clock: &dyn Clock, key: Option<WorkflowKey>) {
@@ -115,16 +134,19 @@ impl Shell {
     }
 
     /// Does what the core wants done. The reason, when the node must stop.
-    fn carry_out(&mut self, effect: Effect) -> Option<String> {
+    fn carry_out(&mut self, effect: Effect, clock: &dyn Clock) -> Option<String> {
         match effect {
             Effect::Load { number, keys } => self
                 .environment
                 .spawner
                 .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), number, keys, self.incoming.clone()).boxed()),
-            Effect::Commit(request) => drop(self.commits.send(*request)),
-            Effect::Call(call) => self.environment.spawner.spawn(
-                call_activity(*call, Arc::clone(&self.code), Arc::clone(&self.environment.clock), self.incoming.clone()).boxed(),
-            ),
+            Effect::Commit(request) => drop(self.lane.send(LaneRequest::Write(*request))),
+            Effect::Call(call) => self.held_calls.push(*call),
+            Effect::Owned(shards) => self.ownership.owns(shards, clock.monotonic()),
+            Effect::HandOver { shard, to } => {
+                tracing::info!(shard, node.id = to, "shard handed over");
+                drop(self.lane.send(LaneRequest::HandOver { shards: vec![shard], to: Some(to) }));
+            }
             Effect::Reply(reply, answer) => {
                 if let Some(sender) = self.replies.remove(&reply) {
                     // A sender that gave up is told nothing; what it asked for is done all the same.
@@ -135,6 +157,19 @@ impl Shell {
             Effect::Fatal(reason) => return Some(reason),
         }
         None
+    }
+}
+
+impl Shell {
+    /// Begins calls while the lease is certain. That only narrows the window in which another node makes them, too.
+    fn begin_held_calls(&mut self, clock: &dyn Clock) {
+        if self.held_calls.is_empty() || !self.lease.is_valid(clock.monotonic()) {
+            return;
+        }
+        for call in self.held_calls.drain(..) {
+            let made = call_activity(call, Arc::clone(&self.code), Arc::clone(&self.environment.clock), self.incoming.clone());
+            self.environment.spawner.spawn(made.boxed());
+        }
     }
 }
 

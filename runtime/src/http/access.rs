@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 use super::Api;
 use super::problem::Problem;
 use super::request::header as header_text;
-use crate::client::Client;
+use crate::client::{Client, NODE_SCHEME};
 use crate::store::{StoreError, Token};
 use crate::time::Timestamp;
 
@@ -65,6 +65,8 @@ pub enum Need {
     Nothing,
     /// A token with this scope, once there is any token.
     Scope(Scope),
+    /// The secret that this node shares with the others through the store.
+    Peer,
 }
 
 /// Every route and what it needs: method, path, need.
@@ -87,6 +89,9 @@ pub const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/v1/tokens", Need::Scope(Scope::Admin)),
     ("GET", "/v1/tokens", Need::Scope(Scope::Admin)),
     ("DELETE", "/v1/tokens/{name}", Need::Scope(Scope::Admin)),
+    ("POST", "/v1/peer/asks", Need::Peer),
+    ("POST", "/v1/peer/nudges", Need::Peer),
+    ("POST", "/v1/peer/membership", Need::Peer),
     ("GET", "/livez", Need::Nothing),
     ("GET", "/readyz", Need::Nothing),
     ("GET", "/openapi.json", Need::Nothing),
@@ -177,8 +182,23 @@ impl Access {
         Ok(tokens)
     }
 
+    /// Another node: it knows this one's secret from the store.
+    fn peer(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let own = self.client.engine().secret();
+        let shown = credential(headers, NODE_SCHEME).unwrap_or_default();
+        if bool::from(shown.as_bytes().ct_eq(own.as_bytes())) {
+            Ok(Caller { actor: "another node".into(), types: None })
+        } else {
+            Err(unauthorized("this is between nodes"))
+        }
+    }
+
     async fn caller(&self, need: Need, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let Need::Scope(scope) = need else { return Ok(anonymous(headers)) };
+        let scope = match need {
+            Need::Nothing => return Ok(anonymous(headers)),
+            Need::Peer => return self.peer(headers),
+            Need::Scope(scope) => scope,
+        };
         let tokens = self.tokens().await.map_err(crate::client::ClientError::from)?;
         match self.reach {
             Reach::Loopback if tokens.is_empty() => return Ok(anonymous(headers)),
@@ -187,11 +207,9 @@ impl Access {
             }
             Reach::Loopback | Reach::Network => {}
         }
-        let secret = header_text(headers, header::AUTHORIZATION.as_str())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, secret)| secret.trim());
-        let Some(secret) = secret else { return Err(unauthorized("send a token: Authorization: Bearer …")) };
+        let Some(secret) = credential(headers, "Bearer") else {
+            return Err(unauthorized("send a token: Authorization: Bearer …"));
+        };
         let hash: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
         let now = self.client.engine().environment().clock.now();
         match tokens.get(&hash).filter(|token| bool::from(token.secret_hash.ct_eq(&hash))) {
@@ -204,6 +222,12 @@ impl Access {
             None => Err(unauthorized("the token is unknown or was revoked")),
         }
     }
+}
+
+/// What the caller shows under this scheme.
+fn credential<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
+    let (found, secret) = header_text(headers, header::AUTHORIZATION.as_str())?.split_once(' ')?;
+    found.eq_ignore_ascii_case(scheme).then(|| secret.trim())
 }
 
 fn is_expired(token: &Token, now: Timestamp) -> bool {

@@ -11,6 +11,7 @@ mod health;
 mod history;
 mod list;
 mod operate;
+mod peer;
 mod problem;
 mod request;
 mod server;
@@ -86,6 +87,7 @@ pub fn router(client: Client, reach: Reach) -> Router {
     let (router, _) = documented().split_for_parts();
     router
         .merge(docs::router())
+        .merge(peer::router())
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::no_method)
         .layer(from_fn_with_state(api.clone(), access::check))

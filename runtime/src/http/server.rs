@@ -70,7 +70,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`] when the node or the listener fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
-        let engine = self.client.engine().clone();
+        let (engine, client) = (self.client.engine().clone(), self.client.clone());
         let reach = if self.address.ip().is_loopback() { Reach::Loopback } else { Reach::Network };
         let serve = async { axum::serve(self.listener, router(self.client, reach)).await };
         let until = async {
@@ -79,6 +79,7 @@ impl Server {
                 failed = engine.failed() => Err(ServeError::from(failed)),
                 () = stop => {
                     engine.drain().await;
+                    client.say_goodbye().await;
                     Ok(())
                 }
             }

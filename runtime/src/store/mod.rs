@@ -8,6 +8,7 @@
 mod conformance;
 mod error;
 mod list;
+mod membership;
 mod model;
 mod postgres;
 mod rounds;
@@ -22,6 +23,7 @@ use serde::Serialize;
 
 pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
+pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
@@ -159,17 +161,6 @@ pub struct Due {
     pub wake_at: Timestamp,
 }
 
-/// The right of one writer of one node to write, checked by the database in every commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fence {
-    /// The node, new at every process start.
-    pub node_id: String,
-    /// Which of the node's writers.
-    pub lane: u16,
-    /// The number that the database must still show for this lane.
-    pub epoch: i64,
-}
-
 /// What a store says of itself when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFacts {
@@ -177,6 +168,8 @@ pub struct StoreFacts {
     pub shards: u16,
     /// Name and version of the database, for people.
     pub database: String,
+    /// Whether nodes can share it.
+    pub sharing: Sharing,
 }
 
 /// A token of the API, without the secret.
@@ -208,11 +201,30 @@ pub trait Store: Send + Sync + 'static {
     /// What this store is.
     fn facts(&self) -> &StoreFacts;
 
-    /// Makes this process the writer: a new lane row with an epoch above every earlier one. Earlier fences of a
-    /// store with one node are void from then on.
-    async fn join(&self, node_id: &str, lane: u16) -> Result<Fence, StoreError>;
+    /// Lets a node in: a lane with an epoch above every earlier one, and a lease. The node that it replaces, and in an
+    /// embedded store every other one, is ended: its fence is void from then on.
+    async fn join(&self, node: &NewNode) -> Result<Fence, StoreError>;
 
-    /// Gives the lane back; the fence is void from then on. Giving back what is not there is no error.
+    /// Renews the lease of the fence's node, also one that has expired and was not taken over, and tells who is there;
+    /// `None` when the node was ended. Waits for no commit.
+    async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError>;
+
+    /// Makes the fence's node the owner of the `most` shards, of those that nobody owns, which have been free for the
+    /// longest; the shards, ascending. In the node's own lane, like every change of an owner but a takeover.
+    async fn claim(&self, fence: &Fence, most: usize) -> Result<Vec<u16>, CommitError>;
+
+    /// Gives shards of the fence's node to another one, or to nobody. What the node does not own is left alone.
+    async fn hand_over(&self, fence: &Fence, shards: &[u16], to: Option<&str>) -> Result<(), CommitError>;
+
+    /// Ends a node whose lease has expired, and frees its shards: whatever it still sends is refused. False when it is
+    /// alive, is gone already, or the database has not been up for `lease` (every node gets that long to come back).
+    async fn take_over(&self, node_id: &str, lease: Duration) -> Result<bool, StoreError>;
+
+    /// Raises the lane's epoch after a commit of unknown outcome. When this returns, that commit is in the store or will
+    /// never be. `None` when the lane is no longer the fence's.
+    async fn raise(&self, fence: &Fence) -> Result<Option<Fence>, StoreError>;
+
+    /// Ends the fence's node and frees its shards. Ending what is not there is no error.
     async fn leave(&self, fence: &Fence) -> Result<(), StoreError>;
 
     /// Applies a batch in one transaction: either all of it, except the writes whose outcome says that they were not

@@ -3,18 +3,22 @@
 //!
 //! Every read walks over everything. Nothing survives the value itself.
 
+mod nodes;
 mod state;
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
+use self::nodes::Nodes;
 use self::state::State;
 use super::{
-    AttributeValue, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Outcome, Page, Position,
-    Store, StoreError, StoreFacts, Token, Write,
+    AttributeValue, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode, Outcome,
+    Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
+use crate::engine::Clock;
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
 
@@ -34,15 +38,17 @@ pub enum CommitFailure {
     UnknownApplied,
     /// [`CommitError::Unknown`]; nothing is applied.
     UnknownNotApplied,
+    /// [`CommitError::Unknown`]; it is applied after the next read, unless its fence is void by then.
+    UnknownLandsLater,
 }
 
 /// A store in memory.
 pub struct ModelStore {
     facts: StoreFacts,
+    clock: Option<Arc<dyn Clock>>,
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
     state: State,
     failures: VecDeque<CommitFailure>,
@@ -50,13 +56,42 @@ struct Inner {
     closed: bool,
     poison: Option<fn(&Write) -> bool>,
     beside: Vec<Deposit>,
+    /// Batches that may still land.
+    late: Vec<(Fence, Vec<Write>)>,
 }
 
 impl ModelStore {
-    /// An empty store.
+    /// An empty store for one node.
     pub fn new(shards: u16) -> Self {
-        let facts = StoreFacts { shards, database: "memory".into() };
-        Self { facts, inner: Mutex::default() }
+        Self::with(shards, Sharing::Embedded, None)
+    }
+
+    /// An empty store that nodes share, with `clock` as its own. Without one its time stands still.
+    pub fn shared(shards: u16, clock: Option<Arc<dyn Clock>>) -> Self {
+        Self::with(shards, Sharing::Shared, clock)
+    }
+
+    fn with(shards: u16, sharing: Sharing, clock: Option<Arc<dyn Clock>>) -> Self {
+        let inner = Inner {
+            state: State::new(Nodes::new(sharing, shards)),
+            failures: VecDeque::new(),
+            commits: 0,
+            closed: false,
+            poison: None,
+            beside: Vec::new(),
+            late: Vec::new(),
+        };
+        Self { facts: StoreFacts { shards, database: "memory".into(), sharing }, clock, inner: Mutex::new(inner) }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.as_ref().map_or(Timestamp::default(), |clock| clock.now())
+    }
+
+    /// The open store, if this fence may write to it.
+    fn fenced(&self, fence: &Fence) -> Result<MutexGuard<'_, Inner>, CommitError> {
+        let inner = self.open().map_err(|closed| CommitError::Unavailable(closed.to_string()))?;
+        if inner.state.nodes.holds(fence) { Ok(inner) } else { Err(CommitError::FenceLost { expected: fence.epoch }) }
     }
 
     /// Lets the next commit that is not yet spoken for fail in this way. Calls add up: two of them fail two commits.
@@ -101,12 +136,38 @@ impl Store for ModelStore {
         &self.facts
     }
 
-    async fn join(&self, node_id: &str, lane: u16) -> Result<Fence, StoreError> {
-        Ok(self.open()?.state.join(node_id, lane))
+    async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
+        let now = self.now();
+        Ok(self.open()?.state.nodes.join(node, now))
+    }
+
+    async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError> {
+        let now = self.now();
+        Ok(self.open()?.state.nodes.renew(fence, lease, now))
+    }
+
+    async fn claim(&self, fence: &Fence, most: usize) -> Result<Vec<u16>, CommitError> {
+        Ok(self.fenced(fence)?.state.nodes.claim(fence, most))
+    }
+
+    async fn hand_over(&self, fence: &Fence, shards: &[u16], to: Option<&str>) -> Result<(), CommitError> {
+        let now = self.now();
+        self.fenced(fence)?.state.nodes.hand_over(fence, shards, to, now);
+        Ok(())
+    }
+
+    async fn take_over(&self, node_id: &str, _: Duration) -> Result<bool, StoreError> {
+        let now = self.now();
+        Ok(self.open()?.state.nodes.take_over(node_id, now))
+    }
+
+    async fn raise(&self, fence: &Fence) -> Result<Option<Fence>, StoreError> {
+        Ok(self.open()?.state.nodes.raise(fence))
     }
 
     async fn leave(&self, fence: &Fence) -> Result<(), StoreError> {
-        self.open()?.state.leave(fence);
+        let now = self.now();
+        self.open()?.state.nodes.leave(fence, now);
         Ok(())
     }
 
@@ -127,6 +188,10 @@ impl Store for ModelStore {
             Some(CommitFailure::Rejected) => Err(CommitError::Rejected(why())),
             Some(CommitFailure::FenceLost) => Err(CommitError::FenceLost { expected: fence.epoch }),
             Some(CommitFailure::UnknownNotApplied) => Err(CommitError::Unknown(why())),
+            Some(CommitFailure::UnknownLandsLater) => {
+                inner.late.push((fence.clone(), writes.to_vec()));
+                Err(CommitError::Unknown(why()))
+            }
             Some(CommitFailure::UnknownApplied) => {
                 let _ = inner.state.commit(fence, writes);
                 Err(CommitError::Unknown(why()))
@@ -135,8 +200,12 @@ impl Store for ModelStore {
     }
 
     async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
-        let inner = self.open()?;
-        Ok(keys.iter().map(|key| inner.state.load(key)).collect())
+        let mut inner = self.open()?;
+        let loaded = keys.iter().map(|key| inner.state.load(key)).collect();
+        for (fence, writes) in std::mem::take(&mut inner.late) {
+            let _ = inner.state.commit(&fence, &writes);
+        }
+        Ok(loaded)
     }
 
     async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {

@@ -99,6 +99,8 @@ pub enum Outcome {
     Exists(Box<Execution>),
     /// A transition: applied.
     Advanced,
+    /// A transition: not applied, its shard belongs to another node, or to none.
+    NotOwned,
     /// A transition: not applied, there is an unread inbox row and it has the guard.
     UnreadInbox,
     /// A transition: not applied, the execution does not exist, its `rev` is another, or its events' position is taken.

@@ -122,7 +122,7 @@ impl Core {
 
     /// A stored signal whose execution nobody started for too long: the late handler takes it up.
     pub(super) fn unclaimed(&mut self, row: InboxRow) {
-        if self.draining {
+        if self.draining || !self.shards.owns(&row.key) {
             return;
         }
         let lateness = Lateness::NeverStarted { received_at: row.received_at };

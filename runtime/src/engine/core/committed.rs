@@ -23,6 +23,10 @@ impl Core {
         match outcome {
             Ok(Outcome::Advanced) => self.transition_stored(key, committing),
             Ok(Outcome::UnreadInbox) => self.read_again(key, committing.inputs),
+            Ok(Outcome::NotOwned) => {
+                work.commit = Some(committing);
+                self.lose(key);
+            }
             Ok(other) => {
                 // The fence should have made this impossible: somebody else wrote this execution.
                 self.effects.push(Effect::Fatal(format!("{key}: the store answered {other:?} to the owner's transition")));
@@ -36,7 +40,6 @@ impl Core {
                 self.read_later(key, kept);
             }
             Err(CommitFailure::Rejected(reason)) => self.poisoned(key, committing, reason),
-            Err(CommitFailure::Fatal(reason)) => self.effects.push(Effect::Fatal(reason)),
         }
     }
 

@@ -98,8 +98,9 @@ impl Core {
 
     /// Begins the calls that the store now knows of.
     pub(super) fn begin_calls(&mut self, key: &WorkflowKey) {
+        let may_begin = !self.draining && self.shards.owns(key);
         let Some(Entry::AtWork(work)) = self.entries.get_mut(key) else { return };
-        if self.draining {
+        if !may_begin {
             return;
         }
         let calls = work.active.calls_to_begin(&self.code);
@@ -143,7 +144,7 @@ impl Core {
         self.input(key, Input::Attempt { number, outcome, sends });
     }
 
-    fn end_begun(&mut self, key: &WorkflowKey, number: u64) {
+    pub(super) fn end_begun(&mut self, key: &WorkflowKey, number: u64) {
         if let Some(begun) = self.begun.get_mut(key) {
             begun.remove(&number);
             if begun.is_empty() {
@@ -183,12 +184,15 @@ impl Core {
 
     /// Holds the place of an execution that is being started here.
     pub(super) fn expect(&mut self, key: WorkflowKey) {
+        if !self.shards.owns(&key) {
+            return;
+        }
         match self.entries.get_mut(&key) {
             // What is being read of it was asked for before its start.
             Some(Entry::Loading { after, .. }) => *after = HELD,
             Some(Entry::AtWork(_)) => {}
             None => {
-                self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
+                self.held_by_shard[usize::from(key.shard(self.shards.number()))] += 1;
                 self.entries.insert(key, Entry::Loading { after: HELD, inputs: Vec::new() });
             }
         }
@@ -203,6 +207,9 @@ impl Core {
 
     /// Takes in an execution for which a place was held, unless that was given up: it may have moved on since.
     pub(super) fn adopt_expected(&mut self, active: Active) {
+        if !self.shards.owns(&active.row.key) {
+            return;
+        }
         if self.entries.contains_key(&active.row.key) {
             self.adopt(active);
         } else {
@@ -213,6 +220,9 @@ impl Core {
     /// Takes in an execution that was just started here, with whatever reached it meanwhile.
     pub(super) fn adopt(&mut self, active: Active) {
         let key = active.row.key.clone();
+        if !self.shards.owns(&key) {
+            return;
+        }
         let queue = match self.entries.get_mut(&key) {
             // Its memory here is at least as new.
             Some(Entry::AtWork(_)) => return,
@@ -284,7 +294,7 @@ impl Core {
     pub(super) fn deposit(&mut self, key: &WorkflowKey, signal: IncomingSignal, reply: ReplyId) {
         let row = InboxRow {
             key: key.clone(),
-            shard: key.shard(self.shards),
+            shard: key.shard(self.shards.number()),
             signal_id: signal.signal_id,
             name: signal.name,
             payload: signal.payload,

@@ -13,10 +13,13 @@ mod closed;
 mod committed;
 mod drive;
 mod load;
+mod shards;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
+use self::shards::Shards;
 use super::dispatch::Dispatch;
 use super::horizon::Horizon;
 use super::{Active, Answer, Call, CommitFailure, CommitRequest, Input, Registries, ReplyId};
@@ -55,6 +58,10 @@ pub(crate) enum Message {
     CallEnded { key: WorkflowKey, number: u64, limit: Option<String>, outcome: Result<Payload, ActivityFailure>, sends: u32 },
     /// What a scan found.
     Scanned(Scan),
+    /// These shards are this node's from now on.
+    Gain(Vec<u16>),
+    /// Give these shards to these nodes, as soon as nothing of them is under way.
+    Leave(Vec<(u16, String)>),
     /// Begin no more calls and take no more requests.
     Drain,
 }
@@ -84,6 +91,13 @@ pub(crate) enum Effect {
     Reply(ReplyId, Answer),
     /// The execution's history grew.
     Changed(WorkflowKey),
+    /// The shards that this node works on are these from now on.
+    Owned(Vec<u16>),
+    /// The shard is to be the other node's.
+    HandOver {
+        shard: u16,
+        to: String,
+    },
     /// The node must stop: what it believes is not what the store holds.
     Fatal(String),
 }
@@ -150,7 +164,9 @@ enum Awaited {
 pub(crate) struct Core {
     code: Arc<Registries>,
     random: Box<dyn FnMut() -> u64 + Send>,
-    shards: u16,
+    shards: Shards,
+    /// How long calls under way may take to end when a shard is given away.
+    patience: Duration,
     entries: HashMap<WorkflowKey, Entry>,
     /// Calls begun by this process that have not ended, by execution.
     begun: HashMap<WorkflowKey, BTreeSet<u64>>,
@@ -170,11 +186,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(code: Arc<Registries>, shards: u16, random: Box<dyn FnMut() -> u64 + Send>) -> Self {
+    /// A core that owns no shard yet.
+    pub(crate) fn new(code: Arc<Registries>, shards: u16, patience: Duration, random: Box<dyn FnMut() -> u64 + Send>) -> Self {
         Self {
             code,
             random,
-            shards,
+            shards: Shards::none_of(shards),
+            patience,
             entries: HashMap::new(),
             begun: HashMap::new(),
             held_by_shard: vec![0; shards.into()],
@@ -199,7 +217,8 @@ impl Core {
             Message::Expect(key) => self.expect(key),
             Message::Unexpect(key) => self.unexpect(key),
             Message::Adopt(active) => self.adopt_expected(*active),
-            Message::Hint { key, wake_at } => self.horizon.hint(wake_at, &key, now),
+            Message::Hint { key, wake_at } if self.shards.owns(&key) => self.horizon.hint(wake_at, &key, now),
+            Message::Hint { .. } => {}
             Message::Nudge(key) => self.unread(key),
             Message::Loaded { number, results } => {
                 results.into_iter().for_each(|(key, loaded)| self.loaded(number, key, loaded));
@@ -208,6 +227,8 @@ impl Core {
             Message::Committed { ticket, outcome } => self.committed(ticket, outcome),
             Message::CallEnded { key, number, limit, outcome, sends } => self.call_ended(key, number, limit, outcome, sends),
             Message::Scanned(scan) => self.scanned(scan),
+            Message::Gain(shards) => self.gain(shards),
+            Message::Leave(gifts) => self.leave(gifts, self.patience),
             Message::Drain => {
                 self.draining = true;
                 self.dispatch.forget_waiting();
@@ -218,6 +239,7 @@ impl Core {
     /// Lets what is due begin, and takes the effects.
     pub(crate) fn flush(&mut self, now: Timestamp) -> Vec<Effect> {
         self.now = now;
+        self.settle_shards();
         self.fall_due();
         while !self.to_load.is_empty() {
             let batch: Vec<_> = self.to_load.drain(..self.to_load.len().min(LOAD_MAX)).collect();
@@ -246,7 +268,7 @@ impl Core {
     /// How many due executions of one shard a scan must ask for, so that it always finds some that are not held.
     pub(crate) fn scan_limit(&self) -> usize {
         let held = self.held_by_shard.iter().copied().max().unwrap_or(0);
-        held + HELD_MAX / usize::from(self.shards.max(1)) + 16
+        held + HELD_MAX / usize::from(self.shards.number().max(1)) + 16
     }
 
     fn input(&mut self, key: WorkflowKey, input: Input) {
@@ -255,6 +277,11 @@ impl Core {
         {
             self.refuse_unavailable(reply);
             return;
+        }
+        match input.reply() {
+            Some(reply) if !self.shards.owns(&key) => return self.not_owner(reply),
+            None if !self.shards.holds(&key) => return,
+            _ => {}
         }
         match self.entries.get_mut(&key) {
             Some(Entry::Loading { inputs, .. }) => inputs.push(input),
@@ -280,6 +307,9 @@ impl Core {
     }
 
     fn due(&mut self, key: WorkflowKey) {
+        if !self.shards.owns(&key) {
+            return;
+        }
         let room = self.has_room();
         match self.entries.get_mut(&key) {
             Some(Entry::Loading { .. }) => {}
@@ -315,6 +345,9 @@ impl Core {
 
     /// An execution has inbox rows: they are read, with it or beside it.
     fn unread(&mut self, key: WorkflowKey) {
+        if !self.shards.owns(&key) {
+            return;
+        }
         match self.entries.get(&key) {
             Some(Entry::Loading { .. }) => {}
             Some(Entry::AtWork(_)) => self.to_load.push_back(key),
@@ -324,14 +357,14 @@ impl Core {
     }
 
     fn begin_loading(&mut self, key: WorkflowKey, inputs: Vec<Input>) {
-        self.held_by_shard[usize::from(key.shard(self.shards))] += 1;
+        self.held_by_shard[usize::from(key.shard(self.shards.number()))] += 1;
         self.entries.insert(key.clone(), Entry::Loading { after: self.reads, inputs });
         self.to_load.push_back(key);
     }
 
     fn forget(&mut self, key: &WorkflowKey) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
-        self.held_by_shard[usize::from(key.shard(self.shards))] -= 1;
+        self.held_by_shard[usize::from(key.shard(self.shards.number()))] -= 1;
         Some(entry)
     }
 

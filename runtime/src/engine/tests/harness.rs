@@ -97,10 +97,10 @@ pub(super) enum Act {
 /// An activity that follows a script, and then answers "done".
 #[derive(Clone, Default)]
 pub(super) struct Script {
-    acts: Arc<Mutex<VecDeque<Act>>>,
+    pub(super) acts: Arc<Mutex<VecDeque<Act>>>,
     pub(super) calls: Arc<Mutex<Vec<(String, u32, Timestamp)>>>,
-    clock: Option<ManualClock>,
-    options: Option<ActivityOptions>,
+    pub(super) clock: Option<ManualClock>,
+    pub(super) options: Option<ActivityOptions>,
 }
 
 #[async_trait]
@@ -245,7 +245,7 @@ async fn engine(store: &Arc<ModelStore>, environment: &Environment, config: &Eng
     Client::new(engine)
 }
 
-fn registries<W: Workflow>(workflow: W, script: &Script) -> Registries {
+pub(super) fn registries<W: Workflow>(workflow: W, script: &Script) -> Registries {
     let mut code = Registries::default();
     code.workflows.register(workflow);
     code.workflows.register(CallsAtOnce);

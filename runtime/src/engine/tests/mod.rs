@@ -2,7 +2,10 @@
 
 mod attempts;
 mod blocked;
+mod cluster;
 mod harness;
+mod nodes;
 mod races;
 mod reading;
 mod recovery;
+mod unknown;

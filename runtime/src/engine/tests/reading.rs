@@ -8,7 +8,7 @@ use crate::engine::core::{Core, Effect, Message, Scan};
 use crate::engine::{Active, Answer, CommitRequest, IncomingSignal, Input, Registries, ReplyId, ReplyTo, Start, new_run_id};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
-use crate::store::{Due, Fence, ModelStore, Store, Write};
+use crate::store::{Due, Fence, ModelStore, NewNode, Store, Write};
 
 /// A core whose effects are carried out when the test says so.
 struct ByHand {
@@ -26,8 +26,9 @@ impl ByHand {
         code.workflows.register(CallsAtOnce);
         let code = Arc::new(code);
         let store = ModelStore::new(4);
-        let fence = store.join("node", 0).await.unwrap();
-        let core = Core::new(code.clone(), 4, Box::new(|| 7));
+        let fence = store.join(&NewNode::new("node", Duration::MAX)).await.unwrap();
+        let mut core = Core::new(code.clone(), 4, Duration::ZERO, Box::new(|| 7));
+        core.step(Message::Gain((0..4).collect()), START);
         Self { core, code, store, fence, answers: Vec::new() }
     }
 
@@ -58,7 +59,7 @@ impl ByHand {
                 Effect::Commit(request) => commits.push(*request),
                 Effect::Reply(_, answer) => self.answers.push(answer),
                 Effect::Fatal(reason) => panic!("the node stops: {reason}"),
-                Effect::Call(_) | Effect::Changed(_) => {}
+                Effect::Call(_) | Effect::Changed(_) | Effect::Owned(_) | Effect::HandOver { .. } => {}
             }
         }
         (loads, commits)

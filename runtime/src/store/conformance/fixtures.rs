@@ -1,6 +1,8 @@
 //! The words that the specifications are written in.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -10,7 +12,8 @@ use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
 use crate::store::{
-    Advance, CommitError, Deposit, Execution, Fence, InboxRow, Loaded, NewExecution, Outcome, RowChange, Status, Store, Write,
+    Advance, CommitError, Deposit, Execution, Fence, InboxRow, Loaded, Membership, NewExecution, NewNode, Outcome, RowChange,
+    Status, Store, Write,
 };
 use crate::time::Timestamp;
 
@@ -101,6 +104,12 @@ pub(in crate::store) fn deposit(row: &InboxRow) -> Write {
     Write::Deposit(Deposit { row: row.clone() })
 }
 
+/// A node under a name of its own, whose lease is over at once.
+pub(in crate::store) fn joining() -> NewNode {
+    static NODES: AtomicU32 = AtomicU32::new(1);
+    NewNode::new(format!("node-{:09}", NODES.fetch_add(1, Ordering::Relaxed)), Duration::ZERO)
+}
+
 /// A store and the right to write to it.
 pub(in crate::store) struct Node {
     pub(in crate::store) store: Arc<dyn Store>,
@@ -108,9 +117,36 @@ pub(in crate::store) struct Node {
 }
 
 impl Node {
+    /// A node that has ended every other one and owns every shard.
     pub(in crate::store) async fn on(store: Arc<dyn Store>) -> Self {
-        let fence = store.join("node-1", 0).await.unwrap();
+        let node = Self::beside(store).await;
+        for other in node.membership().await.members {
+            if other.node_id != node.fence.node_id {
+                assert!(node.store.take_over(&other.node_id, Duration::ZERO).await.unwrap());
+            }
+        }
+        node.claim(usize::MAX).await;
+        node
+    }
+
+    /// A node beside those that are there, without a shard where nodes share the store. Its lease is over at once.
+    pub(in crate::store) async fn beside(store: Arc<dyn Store>) -> Self {
+        let fence = store.join(&joining()).await.unwrap();
         Self { store, fence }
+    }
+
+    pub(in crate::store) async fn membership(&self) -> Membership {
+        self.store.renew(&self.fence, Duration::ZERO).await.unwrap().expect("the node was not ended")
+    }
+
+    /// The shards that it owns.
+    pub(in crate::store) async fn shards(&self) -> Vec<u16> {
+        let owners = self.membership().await.owners;
+        (0..).zip(owners).filter(|(_, owner)| owner.is(&self.fence.node_id)).map(|(shard, _)| shard).collect()
+    }
+
+    pub(in crate::store) async fn claim(&self, most: usize) -> Vec<u16> {
+        self.store.claim(&self.fence, most).await.unwrap()
     }
 
     pub(in crate::store) async fn commit(&self, writes: &[Write]) -> Vec<Outcome> {

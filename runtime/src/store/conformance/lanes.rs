@@ -1,17 +1,18 @@
 //! Fences: who may write.
 
 use super::Specification;
-use super::fixtures::{Node, new, order};
-use crate::store::{CommitError, Write};
+use super::fixtures::{Node, joining, new, order};
+use crate::store::{CommitError, NewNode, Write};
 
 pub(super) const SPECIFICATIONS: &[Specification] = &[
-    ("each join gets a higher epoch, and ends every fence before it", |store| {
+    ("each node that joins gets a higher epoch, and ends the one that it replaces", |store| {
         Box::pin(async move {
             let first = Node::on(store.clone()).await;
-            let second = store.join("node-2", 0).await.unwrap();
-            let third = store.join("node-2", 0).await.unwrap();
-            assert!(first.fence.epoch < second.epoch && second.epoch < third.epoch);
-            for fence in [&first.fence, &second] {
+            let second = Node::on(store.clone()).await;
+            let replaces = Some(second.fence.node_id.clone());
+            let third = store.join(&NewNode { replaces, ..joining() }).await.unwrap();
+            assert!(first.fence.epoch < second.fence.epoch && second.fence.epoch < third.epoch);
+            for fence in [&first.fence, &second.fence] {
                 let lost = store.commit(fence, &[]).await.unwrap_err();
                 assert!(matches!(lost, CommitError::FenceLost { expected } if expected == fence.epoch), "{lost}");
             }
@@ -33,15 +34,23 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             store.leave(&node.fence).await.unwrap();
             store.leave(&node.fence).await.unwrap();
             assert!(matches!(node.try_commit(&[]).await, Err(CommitError::FenceLost { .. })));
-            assert!(store.join("node-2", 0).await.unwrap().epoch > node.fence.epoch, "epochs go on");
+            assert!(store.join(&joining()).await.unwrap().epoch > node.fence.epoch, "epochs go on");
         })
     }),
-    ("a fence that is lost cannot end the lane of its successor", |store| {
+    ("a fence that is lost cannot end its successor", |store| {
         Box::pin(async move {
             let late = Node::on(store.clone()).await;
             let node = Node::on(store.clone()).await;
             store.leave(&late.fence).await.unwrap();
             assert_eq!(node.commit(&[]).await, vec![]);
+        })
+    }),
+    ("a node that was ended is told so when it renews its lease", |store| {
+        Box::pin(async move {
+            let late = Node::on(store.clone()).await;
+            let node = Node::on(store.clone()).await;
+            assert_eq!(store.renew(&late.fence, super::PATIENCE).await.unwrap(), None);
+            assert!(store.renew(&node.fence, super::PATIENCE).await.unwrap().is_some());
         })
     }),
     ("a closed store answers that it is closed", |store| {
@@ -50,7 +59,20 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             store.close().await;
             assert!(matches!(node.try_commit(&[]).await, Err(CommitError::Unavailable(_))));
             assert!(matches!(store.find(&order("1")).await, Err(crate::store::StoreError::Closed)));
-            assert!(matches!(store.join("node-2", 0).await, Err(crate::store::StoreError::Closed)));
+            assert!(matches!(store.join(&joining()).await, Err(crate::store::StoreError::Closed)));
         })
     }),
 ];
+
+/// Of a store that one node has to itself.
+pub(super) const OF_ONE_NODE: &[Specification] = &[("the node that joined last owns every shard and is alone", |store| {
+    Box::pin(async move {
+        let first = Node::beside(store.clone()).await;
+        let second = Node::beside(store.clone()).await;
+        assert_eq!(second.shards().await.len(), usize::from(super::SHARDS));
+        assert_eq!(second.membership().await.members.len(), 1);
+        assert!(matches!(first.try_commit(&[]).await, Err(CommitError::FenceLost { .. })));
+        assert_eq!(second.commit(&[]).await, vec![]);
+        assert!(!store.take_over(&second.fence.node_id, std::time::Duration::ZERO).await.unwrap());
+    })
+})];

@@ -7,6 +7,7 @@ pub(in crate::store) mod fixtures;
 mod inbox;
 mod lanes;
 mod listing;
+mod nodes;
 pub(in crate::store) mod random;
 mod scans;
 mod starts;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{ModelStore, Store};
+use super::{ModelStore, Sharing, Store};
 
 /// The number of shards of a store under test.
 pub(in crate::store) const SHARDS: u16 = 64;
@@ -30,9 +31,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Specification = (&'static str, fn(Arc<dyn Store>) -> BoxFuture<'static, ()>);
 
-fn specifications() -> impl Iterator<Item = Specification> {
+fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
+    let of_kind = match sharing {
+        Sharing::Embedded => lanes::OF_ONE_NODE,
+        Sharing::Shared => nodes::SPECIFICATIONS,
+    };
     [
         lanes::SPECIFICATIONS,
+        of_kind,
         starts::SPECIFICATIONS,
         transitions::SPECIFICATIONS,
         inbox::SPECIFICATIONS,
@@ -48,7 +54,8 @@ fn specifications() -> impl Iterator<Item = Specification> {
 /// Runs every specification, each on an empty store of its own, and fails with the names of those that did not hold.
 pub(in crate::store) async fn every_specification(make: impl AsyncFn() -> Arc<dyn Store>) {
     let mut broken = Vec::new();
-    for (name, run) in specifications() {
+    let sharing = make().await.facts().sharing;
+    for (name, run) in specifications(sharing) {
         let store = make().await;
         let run = AssertUnwindSafe(run(Arc::clone(&store))).catch_unwind();
         match tokio::time::timeout(PATIENCE, run).await {
@@ -64,4 +71,5 @@ pub(in crate::store) async fn every_specification(make: impl AsyncFn() -> Arc<dy
 #[tokio::test]
 async fn the_model_keeps_every_specification() {
     every_specification(async || Arc::new(ModelStore::new(SHARDS)) as Arc<dyn Store>).await;
+    every_specification(async || Arc::new(ModelStore::shared(SHARDS, None)) as Arc<dyn Store>).await;
 }

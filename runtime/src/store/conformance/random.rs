@@ -11,20 +11,24 @@ use proptest::sample::{select, subsequence};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::SHARDS;
-use super::fixtures::{all_shards, at, hash, run_of};
+use super::fixtures::{all_shards, at, hash, joining, run_of};
 use crate::history::Record;
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{
-    Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, InboxRow, ModelStore, NewExecution, Position, RowChange,
-    Status, Store, Write,
+    Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, InboxRow, ModelStore, NewExecution, NewNode, Position,
+    RowChange, Sharing, Status, Store, Write,
 };
 
 #[derive(Clone, Debug)]
 enum Operation {
+    /// A new node in the place of the last one.
     Join,
     Leave,
-    Commit { stale_fence: bool, writes: Vec<Write> },
+    Commit {
+        stale_fence: bool,
+        writes: Vec<Write>,
+    },
 }
 
 /// Runs `cases` random histories of operations on stores that `make` opens.
@@ -42,12 +46,18 @@ pub(in crate::store) fn agree_with_the_model(cases: u32, make: impl Fn() -> Arc<
 }
 
 async fn run(store: &Arc<dyn Store>, operations: &[Operation], reads: &[Read]) -> Result<(), TestCaseError> {
-    let model = ModelStore::new(SHARDS);
-    let mut fences = vec![(store.join("node", 0).await.unwrap(), model.join("node", 0).await.unwrap())];
+    let model = match store.facts().sharing {
+        Sharing::Embedded => ModelStore::new(SHARDS),
+        Sharing::Shared => ModelStore::shared(SHARDS, None),
+    };
+    let mut fences = vec![join(store, &model, None).await?];
     for operation in operations {
         let (ours, models): &(Fence, Fence) = fences.last().unwrap();
         match operation {
-            Operation::Join => fences.push((store.join("node", 0).await.unwrap(), model.join("node", 0).await.unwrap())),
+            Operation::Join => {
+                let joined = join(store, &model, Some(ours.node_id.clone())).await?;
+                fences.push(joined);
+            }
             Operation::Leave => {
                 store.leave(ours).await.unwrap();
                 model.leave(models).await.unwrap();
@@ -69,6 +79,15 @@ async fn run(store: &Arc<dyn Store>, operations: &[Operation], reads: &[Read]) -
     }
     store.close().await;
     Ok(())
+}
+
+async fn join(store: &Arc<dyn Store>, model: &ModelStore, replaces: Option<String>) -> Result<(Fence, Fence), TestCaseError> {
+    let node = NewNode { replaces, ..joining() };
+    let (ours, models) = (store.join(&node).await.unwrap(), model.join(&node).await.unwrap());
+    // What an earlier node gave back belongs to nobody until it is claimed.
+    let (found, expected) = (store.claim(&ours, usize::MAX).await.unwrap(), model.claim(&models, usize::MAX).await.unwrap());
+    prop_assert_eq!(found, expected);
+    Ok((ours, models))
 }
 
 fn name(error: &CommitError) -> &'static str {

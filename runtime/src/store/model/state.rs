@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::nodes::Nodes;
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
@@ -12,10 +13,9 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct State {
-    epoch: i64,
-    lanes: BTreeMap<(String, u16), i64>,
+    pub(super) nodes: Nodes,
     pub(super) executions: BTreeMap<WorkflowKey, Execution>,
     records: BTreeMap<(RunId, u64), Bytes>,
     attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
@@ -30,30 +30,24 @@ struct Stored {
 }
 
 impl State {
-    pub(super) fn join(&mut self, node_id: &str, lane: u16) -> Fence {
-        self.epoch += 1;
-        self.lanes.clear();
-        self.lanes.insert((node_id.to_owned(), lane), self.epoch);
-        Fence { node_id: node_id.to_owned(), lane, epoch: self.epoch }
-    }
-
-    pub(super) fn leave(&mut self, fence: &Fence) {
-        if self.holds(fence) {
-            self.lanes.remove(&(fence.node_id.clone(), fence.lane));
+    pub(super) fn new(nodes: Nodes) -> Self {
+        Self {
+            nodes,
+            executions: BTreeMap::new(),
+            records: BTreeMap::new(),
+            attributes: BTreeMap::new(),
+            inbox: BTreeMap::new(),
+            tokens: BTreeMap::new(),
         }
     }
 
-    fn holds(&self, fence: &Fence) -> bool {
-        self.lanes.get(&(fence.node_id.clone(), fence.lane)) == Some(&fence.epoch)
-    }
-
     pub(super) fn commit(&mut self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
-        if !self.holds(fence) {
+        if !self.nodes.holds(fence) {
             return Err(CommitError::FenceLost { expected: fence.epoch });
         }
         // Such a write is taken amiss only where it would be applied; then all that came before it is taken back.
         let before = writes.iter().any(|write| unstorable(write).is_some()).then(|| self.clone());
-        let outcomes: Result<Vec<Outcome>, String> = writes.iter().map(|write| self.apply(write)).collect();
+        let outcomes: Result<Vec<Outcome>, String> = writes.iter().map(|write| self.apply(fence, write)).collect();
         outcomes.map_err(|reason| {
             if let Some(before) = before {
                 *self = before;
@@ -62,9 +56,10 @@ impl State {
         })
     }
 
-    fn apply(&mut self, write: &Write) -> Result<Outcome, String> {
+    fn apply(&mut self, fence: &Fence, write: &Write) -> Result<Outcome, String> {
         match write {
             Write::Start(new) => self.start(new),
+            Write::Advance(advance) if !self.nodes.owns(fence, advance.shard) => Ok(Outcome::NotOwned),
             Write::Advance(advance) => self.advance(advance),
             Write::Deposit(deposit) => self.deposit(deposit),
         }

@@ -5,13 +5,16 @@ use sqlx::sqlite::SqliteConnection;
 use super::error::Fault;
 use crate::store::Fence;
 
+/// The one writer's.
+const LANE: u16 = 0;
+
 /// Ends every lane there is and begins a new one. One process at a time holds this store, so that whoever had a lane
 /// before is gone, or is an earlier incarnation of the caller. Needs a transaction.
-pub(super) async fn join(connection: &mut SqliteConnection, node_id: &str, lane: u16) -> Result<Fence, sqlx::Error> {
+pub(super) async fn join(connection: &mut SqliteConnection, node_id: &str) -> Result<Fence, sqlx::Error> {
     end_all(connection).await?;
     let epoch = raise_epoch(connection).await?;
-    begin(connection, node_id, lane, epoch).await?;
-    Ok(Fence { node_id: node_id.to_owned(), lane, epoch })
+    begin(connection, node_id, LANE, epoch).await?;
+    Ok(Fence { node_id: node_id.to_owned(), lane: LANE, epoch })
 }
 
 /// Ends the fence's lane, if it is still its own.

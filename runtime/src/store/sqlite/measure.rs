@@ -110,7 +110,7 @@ fn sagas(count: u64, changed: impl Fn(u64) -> Option<(u64, RowChange)>) -> Vec<V
 async fn bytes_of_a_sleeper(dir: &Path, count: u64) -> f64 {
     let file = dir.join("sleepers.db");
     let store = SqliteStore::open(&file, 64).await.unwrap();
-    let fence = store.join("node-1", 0).await.unwrap();
+    let fence = store.join(&NewNode::new("node-1", Duration::MAX)).await.unwrap();
     commit_all(&store, &fence, batches(count, |n| Write::Start(sleeper(n)))).await;
     store.close().await;
     assert!(!connection::log_path(&file).exists(), "closing copies the log back");
@@ -140,7 +140,7 @@ async fn measure_writes_a_second() {
     for round in 1..=3 {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(dir.path().join("a.db"), 64).await.unwrap();
-        let fence = store.join("node-1", 0).await.unwrap();
+        let fence = store.join(&NewNode::new("node-1", Duration::MAX)).await.unwrap();
         let changed = |n| Some((0, RowChange { wake_at: None, ..sleeper(n).row }));
         let kinds = [
             ("starts", batches(count, |n| Write::Start(sleeper(n)))),
@@ -165,7 +165,7 @@ async fn measure_writes_a_second() {
 async fn measure_scans_over_200_000_sleeping_orders() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path().join("a.db"), 64).await.unwrap();
-    let fence = store.join("node-1", 0).await.unwrap();
+    let fence = store.join(&NewNode::new("node-1", Duration::MAX)).await.unwrap();
     commit_all(&store, &fence, batches(200_000, |n| Write::Start(sleeper(n)))).await;
     let shards: Vec<u16> = (0..64).collect();
     let noon = sleeper(0).run_id.created_at().saturating_add(Duration::from_secs(43_200));

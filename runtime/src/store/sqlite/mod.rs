@@ -30,7 +30,8 @@ mod measure;
 mod tests;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::Connection;
@@ -41,8 +42,8 @@ use self::readers::Readers;
 use self::schema::OlderSchema;
 use self::writer::{Command, Writer};
 use super::{
-    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Outcome, Page, Position, Store, StoreError,
-    StoreFacts, Token, Write,
+    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Member, Membership, NewNode, Outcome, Owner,
+    Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -50,6 +51,8 @@ use crate::time::Timestamp;
 /// A store in one SQLite file.
 pub struct SqliteStore {
     facts: StoreFacts,
+    /// The node that has the file to itself.
+    owner: Mutex<Option<Member>>,
     all_shards: String,
     readers: Readers,
     commands: mpsc::Sender<Command>,
@@ -80,7 +83,8 @@ impl SqliteStore {
         #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
         tokio::spawn(Writer::new(path.to_owned(), connection, gate, lock).run(queue));
         Ok(Self {
-            facts: StoreFacts { shards, database: format!("SQLite {version}") },
+            facts: StoreFacts { shards, database: format!("SQLite {version}"), sharing: Sharing::Embedded },
+            owner: Mutex::new(None),
             all_shards: shards_as_json(&(0..shards).collect::<Vec<_>>()),
             readers,
             commands,
@@ -110,6 +114,10 @@ impl SqliteStore {
         connection::sqlite_version(connection).await
     }
 
+    fn owner(&self) -> MutexGuard<'_, Option<Member>> {
+        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Hands a command to the writer and waits for its answer. Whoever stops waiting does not stop the command.
     async fn ask<T>(&self, command: impl FnOnce(writer::Answer<T>) -> Command) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
@@ -128,8 +136,34 @@ impl Store for SqliteStore {
         &self.facts
     }
 
-    async fn join(&self, node_id: &str, lane: u16) -> Result<Fence, StoreError> {
-        self.ask(|answer| Command::Join { node_id: node_id.to_owned(), lane, answer }).await
+    async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
+        let fence = self.ask(|answer| Command::Join { node_id: node.node_id.clone(), answer }).await?;
+        let NewNode { node_id, url, secret, .. } = node.clone();
+        *self.owner() = Some(Member { node_id, url, secret, alive: true });
+        Ok(fence)
+    }
+
+    async fn renew(&self, fence: &Fence, _: Duration) -> Result<Option<Membership>, StoreError> {
+        let Some(member) = self.owner().clone().filter(|member| member.node_id == fence.node_id) else { return Ok(None) };
+        let owners = vec![Owner::Node(member.node_id.clone()); self.facts.shards.into()];
+        Ok(Some(Membership { now: None, up: Duration::MAX, members: vec![member], owners }))
+    }
+
+    async fn claim(&self, _: &Fence, _: usize) -> Result<Vec<u16>, CommitError> {
+        Ok(Vec::new())
+    }
+
+    async fn hand_over(&self, _: &Fence, _: &[u16], _: Option<&str>) -> Result<(), CommitError> {
+        Ok(())
+    }
+
+    async fn take_over(&self, _: &str, _: Duration) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// A file whose commit failed in a way that leaves its outcome open is not to be trusted until it was opened anew.
+    async fn raise(&self, _: &Fence) -> Result<Option<Fence>, StoreError> {
+        Err(StoreError::Refused("the database file failed in a commit; it recovers when it is opened again".into()))
     }
 
     async fn leave(&self, fence: &Fence) -> Result<(), StoreError> {

@@ -34,7 +34,6 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(super) enum Command {
     Join {
         node_id: String,
-        lane: u16,
         answer: Answer<Fence>,
     },
     Leave {
@@ -110,8 +109,8 @@ impl Writer {
     // An answer that nobody waits for any more is dropped: what it tells is in the database.
     async fn serve(&mut self, command: Command) {
         match command {
-            Command::Join { node_id, lane, answer } => {
-                let _ = answer.send(self.transact(async |on| lane::join(on, &node_id, lane).await).await);
+            Command::Join { node_id, answer } => {
+                let _ = answer.send(self.transact(async |on| lane::join(on, &node_id).await).await);
             }
             Command::Leave { fence, answer } => {
                 let _ = answer.send(self.transact(async |on| lane::leave(on, &fence).await).await);

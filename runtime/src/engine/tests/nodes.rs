@@ -1,0 +1,166 @@
+//! Many nodes on one store: spread, takeover, hand-over, wrong clocks, requests to the wrong node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::cluster::*;
+use super::harness::*;
+use crate::client::SignalOutcome;
+use crate::store::Status;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn nodes_share_the_shards_evenly_and_an_order_may_be_started_anywhere() {
+    let cluster = Cluster::of(3).await;
+    for n in 0..30 {
+        cluster.order(n % 3, &format!("order-{n}"), 5).await;
+    }
+    cluster.pass(8 * SECOND).await;
+    assert_eq!(cluster.calls(), 30);
+    for n in 0..30 {
+        assert_eq!(cluster.calls_of(&format!("order-{n}")), 1);
+    }
+}
+
+#[tokio::test]
+async fn the_orders_of_a_dead_node_fire_within_its_lease_and_a_scan() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 2).await;
+    cluster.nodes[1].tasks.freeze();
+    cluster.pass(SECOND).await;
+    assert_eq!(cluster.calls_of(&id), 0);
+    cluster.pass(LEASE + SECOND).await;
+    assert_eq!(cluster.calls_of(&id), 1);
+    assert_eq!(cluster.nodes[0].shards(), usize::from(SHARDS));
+}
+
+#[tokio::test]
+async fn a_node_that_was_stopped_past_its_lease_changes_nothing_and_joins_again() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 2).await;
+    cluster.nodes[1].tasks.freeze();
+    cluster.pass(LEASE + 2 * SECOND).await;
+    let before = cluster.kinds(0, &id).await;
+    assert_eq!(cluster.calls_of(&id), 1);
+    cluster.nodes[1].tasks.thaw();
+    settle().await;
+    cluster.until_even().await;
+    cluster.pass(2 * SECOND).await;
+    assert_eq!(cluster.kinds(0, &id).await, before);
+    assert_eq!(cluster.calls_of(&id), 1, "what it had in mind to call, it did not call");
+    assert_eq!(cluster.nodes[1].client.engine().unready_reason(), None);
+}
+
+#[tokio::test]
+async fn a_node_that_was_stopped_for_less_than_its_lease_keeps_its_shards() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 2).await;
+    cluster.nodes[1].tasks.freeze();
+    cluster.pass(LEASE / 2).await;
+    cluster.nodes[1].tasks.thaw();
+    cluster.pass(SECOND).await;
+    assert_eq!((cluster.calls_of(&id), cluster.owner_of(&id)), (1, 1));
+    assert_eq!(cluster.nodes[1].shards(), usize::from(SHARDS) / 2);
+}
+
+#[tokio::test]
+async fn a_call_that_a_dead_node_had_under_way_is_made_again_by_its_heir_under_the_same_key() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.script.acts.lock().unwrap().push_back(Act::Gate(Arc::new(Notify::new()), "never"));
+    cluster.order(1, &id, 1).await;
+    cluster.pass(2 * SECOND).await;
+    assert_eq!(cluster.calls_of(&id), 1);
+    cluster.nodes[1].tasks.freeze();
+    cluster.pass(LEASE + 5 * SECOND).await;
+    assert_eq!(cluster.calls_of(&id), 2, "calls carry the same key");
+    cluster.until(0, &id, "the answer is recorded", |found| found.pending_activities.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_new_node_gets_its_share_once_the_calls_under_way_have_ended() {
+    let mut cluster = Cluster::of(1).await;
+    let gate = Arc::new(Notify::new());
+    for n in 0..usize::from(SHARDS) * 4 {
+        cluster.script.acts.lock().unwrap().push_back(Act::Gate(gate.clone(), "late"));
+        cluster.order(0, &format!("order-{n}"), 1).await;
+    }
+    cluster.pass(2 * SECOND).await;
+    let begun = cluster.calls();
+    assert_eq!(begun, usize::from(SHARDS) * 4);
+    cluster.join(Offset::Right).await;
+    cluster.pass(3 * SECOND).await;
+    assert_eq!(cluster.nodes[1].shards(), 0, "every shard has a call under way");
+    gate.notify_waiters();
+    cluster.until_even().await;
+    cluster.pass(2 * SECOND).await;
+    assert_eq!(cluster.calls(), begun, "no call was made twice");
+}
+
+#[tokio::test]
+async fn a_shard_moves_without_its_last_call_when_that_takes_too_long() {
+    let mut cluster = Cluster::of(1).await;
+    for n in 0..usize::from(SHARDS) * 4 {
+        cluster.script.acts.lock().unwrap().push_back(Act::Gate(Arc::new(Notify::new()), "never"));
+        cluster.order(0, &format!("order-{n}"), 1).await;
+    }
+    cluster.pass(2 * SECOND).await;
+    cluster.join(Offset::Right).await;
+    cluster.pass(13 * SECOND).await;
+    assert_eq!(cluster.nodes[1].shards(), usize::from(SHARDS) / 2);
+    let key_of = |n: usize| format!("order-{n}");
+    let moved: Vec<usize> = (0..usize::from(SHARDS) * 4).filter(|n| cluster.owner_of(&key_of(*n)) == 1).collect();
+    cluster.pass(5 * SECOND).await;
+    assert!(moved.iter().all(|n| cluster.calls_of(&key_of(*n)) == 2), "the heir makes the call again");
+}
+
+#[tokio::test]
+async fn a_node_that_drains_leaves_nothing_behind_for_others_to_wait_for() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 3).await;
+    cluster.nodes[1].client.engine().drain().await;
+    cluster.store.reopen();
+    cluster.pass(2 * SECOND).await;
+    assert_eq!(cluster.nodes[0].shards(), usize::from(SHARDS), "long before a lease would be over");
+    cluster.pass(2 * SECOND).await;
+    assert_eq!(cluster.calls_of(&id), 1);
+}
+
+#[tokio::test]
+async fn a_signal_through_a_node_that_is_not_the_owner_is_stored_and_beats_the_deadline() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 3).await;
+    assert_eq!(cluster.pay(0, &id, "tx-1").await, SignalOutcome::Buffered, "nobody said where the owner is");
+    cluster.pass(SECOND).await;
+    let paid = cluster.until(0, &id, "the payment is taken up", |found| found.status == Status::Completed).await;
+    assert_eq!(paid.result.unwrap().as_str(), r#""paid by tx-1""#);
+    cluster.pass(4 * SECOND).await;
+    assert_eq!(cluster.calls_of(&id), 0);
+    assert_eq!(cluster.pay(1, &id, "tx-1").await, SignalOutcome::Duplicate);
+}
+
+#[tokio::test]
+async fn nodes_whose_clocks_are_ten_minutes_wrong_fire_nothing_early_and_nothing_late() {
+    let mut cluster = Cluster::of(1).await;
+    cluster.join(Offset::Ahead(600 * SECOND)).await;
+    cluster.join(Offset::Behind(600 * SECOND)).await;
+    cluster.until_even().await;
+    let began = cluster.now();
+    for n in 0..30 {
+        cluster.order(n % 3, &format!("order-{n}"), 20).await;
+    }
+    cluster.pass(20 * SECOND - Duration::from_millis(250)).await;
+    assert_eq!(cluster.calls(), 0, "nothing early");
+    cluster.pass(Duration::from_millis(750)).await;
+    assert_eq!(cluster.calls(), 30, "nothing late");
+    let calls = cluster.script.calls.lock().unwrap();
+    assert!(calls.iter().all(|(_, _, at)| *at >= began.saturating_add(20 * SECOND)));
+}

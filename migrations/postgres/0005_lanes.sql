@@ -39,17 +39,20 @@ CREATE TABLE overdue.lanes (
     autovacuum_vacuum_threshold = 200
 );
 
--- Who advances the executions of each shard.
+-- Who advances the executions of each shard. One that nobody ever owned has been free since long.
 CREATE TABLE overdue.shards (
-    epoch    bigint   NOT NULL DEFAULT 0,
-    freed_at timestamptz,
-    shard    smallint NOT NULL PRIMARY KEY CHECK (shard >= 0),
+    epoch    bigint      NOT NULL DEFAULT 0,
+    freed_at timestamptz NOT NULL DEFAULT 'epoch',
+    shard    smallint    NOT NULL PRIMARY KEY CHECK (shard >= 0),
     node_id  text COLLATE "C"
 );
 
+CREATE INDEX shards_of_node ON overdue.shards (node_id);
+
 -- The first statement of every commit: locks the lane's row until the transaction ends, and fails when the lane has
--- another epoch, so that nothing after it can be written by a node that was succeeded.
-CREATE FUNCTION overdue.fence(of_node text, of_lane smallint, expected bigint) RETURNS void
+-- another epoch, so that nothing after it can be written by a node that was succeeded. Returns the node's shards: they
+-- change only in its own lane, or with its end, so that they are its own for as long as the lane is locked.
+CREATE FUNCTION overdue.fence(of_node text, of_lane smallint, expected bigint) RETURNS smallint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM overdue.lanes AS l
@@ -58,5 +61,6 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the lane has another epoch than %', expected USING ERRCODE = 'OV001';
     END IF;
+    RETURN ARRAY(SELECT s.shard FROM overdue.shards AS s WHERE s.node_id = of_node);
 END
 $$;

@@ -1,6 +1,6 @@
 //! Transitions: judged first, so that a refused one leaves no trace, then applied together.
 
-use super::commit::Batch;
+use super::commit::Transaction;
 use super::error::Fault;
 use super::executions::CodedKey;
 use super::{executions, history, inbox, starts};
@@ -11,7 +11,7 @@ type Coded<'a> = (CodedKey<'a>, &'a Advance);
 
 /// Transitions of one round.
 pub(super) async fn apply(
-    batch: &mut Batch<'_>,
+    within: &mut Transaction<'_>,
     advances: &[(usize, &Advance)],
     outcomes: &mut [Option<Outcome>],
 ) -> Result<(), Fault> {
@@ -20,10 +20,10 @@ pub(super) async fn apply(
     }
     let mut coded = Vec::with_capacity(advances.len());
     for (_, advance) in advances {
-        coded.push((batch.key_in(advance.shard, &advance.key).await?, *advance));
+        coded.push((within.key_in(advance.shard, &advance.key).await?, *advance));
     }
-    let guarded = guard(batch, &coded).await?;
-    let stale = executions::unexpected(batch.connection, &coded).await?;
+    let guarded = guard(within, &coded).await?;
+    let stale = executions::unexpected(within.connection, &coded).await?;
 
     let mut accepted = Vec::with_capacity(advances.len());
     for (place, ((index, _), coded)) in advances.iter().zip(&coded).enumerate() {
@@ -36,7 +36,7 @@ pub(super) async fn apply(
             Outcome::Advanced
         });
     }
-    write(batch, &accepted).await
+    write(within, &accepted).await
 }
 
 /// Which of the transitions are refused because of an unread row that they do not know of. A row that the same
@@ -44,35 +44,35 @@ pub(super) async fn apply(
 ///
 /// A deposit holds a share of the execution's row until it is committed. So once the rows are locked, every deposit that
 /// was begun before is there to be seen by the next statement, and every later one waits for this commit.
-async fn guard(batch: &mut Batch<'_>, coded: &[Coded<'_>]) -> Result<Vec<bool>, Fault> {
+async fn guard(within: &mut Transaction<'_>, coded: &[Coded<'_>]) -> Result<Vec<bool>, Fault> {
     let mut refused = vec![false; coded.len()];
     let places: Vec<usize> = (0..coded.len()).filter(|place| coded[*place].1.guard_inbox).collect();
     if places.is_empty() {
         return Ok(refused);
     }
     let keys: Vec<CodedKey<'_>> = places.iter().map(|place| coded[*place].0).collect();
-    executions::lock(batch.connection, &keys).await?;
-    for (place, unread) in places.into_iter().zip(inbox::unread(batch.connection, &keys).await?) {
+    executions::lock(within.connection, &keys).await?;
+    for (place, unread) in places.into_iter().zip(inbox::unread(within.connection, &keys).await?) {
         let advance = coded[place].1;
         refused[place] = unread.iter().any(|signal_id| !advance.consume.contains(signal_id) && !advance.hold.contains(signal_id));
     }
     Ok(refused)
 }
 
-async fn write(batch: &mut Batch<'_>, accepted: &[Coded<'_>]) -> Result<(), Fault> {
+async fn write(within: &mut Transaction<'_>, accepted: &[Coded<'_>]) -> Result<(), Fault> {
     let records =
         accepted.iter().filter_map(|((shard, ..), advance)| Some((*shard, advance.run_id, advance.record.as_ref()?))).collect();
-    history::append(batch.connection, records).await?;
+    history::append(within.connection, records).await?;
 
     let changes = accepted.iter().filter_map(|(key, advance)| Some((*key, advance.rev, advance.row.as_ref()?))).collect();
-    executions::update(batch.connection, changes).await?;
+    executions::update(within.connection, changes).await?;
 
-    inbox::delete(batch.connection, rows(accepted, |advance| &advance.consume)).await?;
-    inbox::hold(batch.connection, rows(accepted, |advance| &advance.hold)).await?;
+    inbox::delete(within.connection, rows(accepted, |advance| &advance.consume)).await?;
+    inbox::hold(within.connection, rows(accepted, |advance| &advance.hold)).await?;
 
     let spawned: Vec<_> = accepted.iter().flat_map(|(_, advance)| &advance.spawn).collect();
     if !spawned.is_empty() {
-        starts::create(batch, &spawned).await?;
+        starts::create(within, &spawned).await?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use sqlx::postgres::PgConnection;
 
 use super::error::Fault;
 use super::executions::{CodedKey, coded};
+use super::writer::Work;
 use super::{advances, deposits, inbox, lane, starts, types};
 use crate::id::WorkflowKey;
 use crate::store::rounds::rounds;
@@ -19,11 +20,13 @@ use crate::store::{Fence, INBOX_ROWS_MAX, Outcome, Write};
 /// part of what was then free.
 const PART_OF_INBOX_BETWEEN_COUNTS: usize = 16;
 
-/// What the writer remembers of the database from batch to batch. Whoever rolls back forgets it.
+/// What the writer remembers of the database from transaction to transaction. Whoever rolls back forgets it.
 #[derive(Default)]
 pub(super) struct Memory {
     types: HashMap<String, i16>,
     inbox: Option<InboxCount>,
+    /// The epoch of the lane that names the present session as its own.
+    pub(super) recorded_epoch: Option<i64>,
 }
 
 /// A count of the inbox, and what this node stored since.
@@ -33,15 +36,15 @@ struct InboxCount {
     stored_since: usize,
 }
 
-/// The transaction that a batch is applied in.
-pub(super) struct Batch<'a> {
+/// The transaction under way in the session that writes.
+pub(super) struct Transaction<'a> {
     pub(super) connection: &'a mut PgConnection,
     pub(super) memory: &'a mut Memory,
     /// The store's number of shards.
     pub(super) shards: u16,
 }
 
-impl Batch<'_> {
+impl Transaction<'_> {
     /// The number of a workflow type.
     pub(super) async fn type_code(&mut self, name: &str) -> Result<i16, Fault> {
         if let Some(code) = self.memory.types.get(name) {
@@ -84,22 +87,32 @@ impl Batch<'_> {
     }
 }
 
-/// Applies a batch as if its writes came one after another. Needs a transaction; after a fault it must be rolled back.
-pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, Fault> {
-    lane::check(batch.connection, fence).await?;
-    let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
-    for round in rounds(writes) {
-        let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, write) in round.clone().zip(&writes[round]) {
-            match write {
-                Write::Start(start) => new.push((index, start)),
-                Write::Advance(advance) => transitions.push((index, advance)),
-                Write::Deposit(deposit) => signals.push((index, deposit)),
+/// A batch, applied as if its writes came one after another.
+pub(super) struct Batch {
+    pub(super) fence: Fence,
+    pub(super) writes: Vec<Write>,
+}
+
+impl Work for Batch {
+    type Value = Vec<Outcome>;
+
+    async fn apply(&self, within: &mut Transaction<'_>) -> Result<Vec<Outcome>, Fault> {
+        let owned = lane::check(within, &self.fence).await?;
+        let mut outcomes: Vec<Option<Outcome>> = self.writes.iter().map(|_| None).collect();
+        for round in rounds(&self.writes) {
+            let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
+            for (index, write) in round.clone().zip(&self.writes[round]) {
+                match write {
+                    Write::Start(start) => new.push((index, start)),
+                    Write::Advance(advance) if !owned.contains(&advance.shard) => outcomes[index] = Some(Outcome::NotOwned),
+                    Write::Advance(advance) => transitions.push((index, advance)),
+                    Write::Deposit(deposit) => signals.push((index, deposit)),
+                }
             }
+            starts::apply(within, &new, &mut outcomes).await?;
+            advances::apply(within, &transitions, &mut outcomes).await?;
+            deposits::apply(within, &signals, &mut outcomes).await?;
         }
-        starts::apply(batch, &new, &mut outcomes).await?;
-        advances::apply(batch, &transitions, &mut outcomes).await?;
-        deposits::apply(batch, &signals, &mut outcomes).await?;
+        Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())
     }
-    Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())
 }

@@ -129,23 +129,38 @@ impl Target {
 
     /// The session that changes the schema: it gives up after `lock_wait` where somebody is in the way.
     pub(super) async fn open_migrator(&self, lock_wait: Duration) -> Result<PgConnection, StoreError> {
+        self.open_taker(lock_wait).await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// A session that ends a dead node: it gives up waiting for what that one holds.
+    pub(super) async fn open_taker(&self, lock_wait: Duration) -> Result<PgConnection, sqlx::Error> {
         let options = self.options.clone().options(COMMON).options([
             ("default_transaction_read_only", "off".to_owned()),
             ("statement_timeout", "0".to_owned()),
             ("lock_timeout", millis(lock_wait)),
         ]);
-        connect(&options).await.map_err(|error| self.unreachable(&error))
+        connect(&options).await
+    }
+
+    /// The session that renews the lease. A renewal that a crash of the server takes back only says too little; waiting
+    /// for the disk, it would wait for the commits.
+    pub(super) fn renewer(&self) -> PgPool {
+        let renewing = [("synchronous_commit", "off"), ("default_transaction_read_only", "off"), ("statement_timeout", "5s")];
+        pool(self.options.clone().options(COMMON).options(renewing), 1)
     }
 
     /// The sessions that the engine reads with. They cannot write.
     pub(super) fn engine_readers(&self) -> PgPool {
-        pool(self.options.clone().options(COMMON).options(BY_INDEX).options(READING).options([("statement_timeout", "30s")]))
+        pool(
+            self.options.clone().options(COMMON).options(BY_INDEX).options(READING).options([("statement_timeout", "30s")]),
+            READERS_MAX,
+        )
     }
 
     /// The sessions that people's questions are answered with. What they ask differs, so each plan is made for its values.
     pub(super) fn people_readers(&self) -> PgPool {
         let own_plans = [("plan_cache_mode", "force_custom_plan"), ("statement_timeout", "10s")];
-        pool(self.options.clone().options(COMMON).options(READING).options(own_plans))
+        pool(self.options.clone().options(COMMON).options(READING).options(own_plans), READERS_MAX)
     }
 
     /// The error of a database that cannot be reached when it is opened.
@@ -168,9 +183,9 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error
     }
 }
 
-fn pool(options: PgConnectOptions) -> PgPool {
+fn pool(options: PgConnectOptions, connections_max: u32) -> PgPool {
     PgPoolOptions::new()
-        .max_connections(READERS_MAX)
+        .max_connections(connections_max)
         .acquire_timeout(LOCK_WAIT_MAX)
         .test_before_acquire(false)
         .before_acquire(|connection, about| {

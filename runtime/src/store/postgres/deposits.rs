@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::commit::Batch;
+use super::commit::Transaction;
 use super::error::Fault;
 use super::executions::{self, CodedKey};
 use super::inbox::{self, RowKey};
@@ -10,7 +10,7 @@ use crate::store::{Deposit, INBOX_ROWS_PER_KEY_MAX, Outcome};
 
 /// Deposits of one round, judged in their order.
 pub(super) async fn apply(
-    batch: &mut Batch<'_>,
+    within: &mut Transaction<'_>,
     deposits: &[(usize, &Deposit)],
     outcomes: &mut [Option<Outcome>],
 ) -> Result<(), Fault> {
@@ -20,11 +20,11 @@ pub(super) async fn apply(
     let mut keys: Vec<RowKey<'_>> = Vec::with_capacity(deposits.len());
     for (_, deposit) in deposits {
         let row = &deposit.row;
-        keys.push((batch.key_in(row.shard, &row.key).await?, &row.signal_id));
+        keys.push((within.key_in(row.shard, &row.key).await?, &row.signal_id));
     }
-    let mut rows_of = rows_of_each(batch, &keys).await?;
-    let known = inbox::known(batch.connection, &keys).await?;
-    let mut room = batch.inbox_room().await?;
+    let mut rows_of = rows_of_each(within, &keys).await?;
+    let known = inbox::known(within.connection, &keys).await?;
+    let mut room = within.inbox_room().await?;
 
     let mut stored = HashMap::new();
     let mut accepted = Vec::new();
@@ -45,19 +45,19 @@ pub(super) async fn apply(
         });
     }
     accepted.sort_unstable_by_key(|(key, row)| (*key, row.signal_id.as_str()));
-    let inserted = inbox::insert(batch.connection, &accepted).await?;
-    batch.inbox_grew(accepted.len());
+    let inserted = inbox::insert(within.connection, &accepted).await?;
+    within.inbox_grew(accepted.len());
     // Another node stored the same signal since it was looked for.
     if inserted == accepted.len() as u64 { Ok(()) } else { Err(Fault::Overtaken("the inbox")) }
 }
 
 /// How many rows each execution has that signals are for. Takes a share of the executions' rows first, which makes each
 /// of the signals precede or follow a guarded transition and never slip past it.
-async fn rows_of_each<'a>(batch: &mut Batch<'_>, keys: &[RowKey<'a>]) -> Result<BTreeMap<CodedKey<'a>, usize>, Fault> {
+async fn rows_of_each<'a>(within: &mut Transaction<'_>, keys: &[RowKey<'a>]) -> Result<BTreeMap<CodedKey<'a>, usize>, Fault> {
     let mut executions: Vec<CodedKey<'a>> = keys.iter().map(|(key, _)| *key).collect();
     executions.sort_unstable();
     executions.dedup();
-    executions::lock_shared(batch.connection, &executions).await?;
-    let rows = inbox::count_each(batch.connection, &executions, INBOX_ROWS_PER_KEY_MAX).await?;
+    executions::lock_shared(within.connection, &executions).await?;
+    let rows = inbox::count_each(within.connection, &executions, INBOX_ROWS_PER_KEY_MAX).await?;
     Ok(executions.into_iter().zip(rows).collect())
 }

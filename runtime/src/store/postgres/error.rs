@@ -100,8 +100,7 @@ impl Fault {
         }
     }
 
-    /// The error of a batch of which nothing was applied.
-    pub(super) fn before_commit(self, epoch: i64) -> CommitError {
+    fn of_batch(self, epoch: i64) -> CommitError {
         match self {
             Self::Unstorable(reason) => CommitError::Rejected(reason),
             Self::Overtaken(_) => CommitError::Unavailable(self.to_string()),
@@ -118,8 +117,7 @@ impl Fault {
         }
     }
 
-    /// The error of a small write of which nothing was applied.
-    pub(super) fn of_small_write(self) -> StoreError {
+    fn of_small_write(self) -> StoreError {
         match self {
             Self::Sql(error) => store_error(error),
             other => StoreError::Unavailable(other.to_string()),
@@ -127,18 +125,43 @@ impl Fault {
     }
 }
 
-/// The error of a batch whose COMMIT failed.
-///
-/// An answer of severity ERROR in one of these classes comes before the commit record is written: nothing was applied.
-/// After anything else, the end of the session above all, the record may be written or not.
-pub(super) fn at_commit(error: sqlx::Error) -> CommitError {
-    if !is_definite(&error) {
-        return CommitError::Unknown(error.to_string());
+/// How a transaction came to nothing, or may have.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Before its COMMIT: nothing was applied.
+    Before(Fault),
+    /// In its COMMIT.
+    At(sqlx::Error),
+}
+
+impl Failure {
+    /// Whether nothing was applied, and the same transaction may succeed when it is tried again at once.
+    pub(super) fn is_contention(&self) -> bool {
+        match self {
+            Self::Before(fault) => fault.is_contention(),
+            Self::At(error) => is_definite(error) && situation(error) == Situation::Contended,
+        }
     }
-    match situation(&error) {
-        Situation::Full => CommitError::DiskFull(error.to_string()),
-        Situation::Unstorable => CommitError::Rejected(error.to_string()),
-        _ => CommitError::Unavailable(error.to_string()),
+
+    /// The error of a batch, or of another write under a fence of this epoch.
+    ///
+    /// An answer of severity ERROR to a COMMIT comes, in the classes that are definite, before the commit record is
+    /// written: nothing was applied. After anything else, the end of the session above all, the record may be written or
+    /// not.
+    pub(super) fn of_batch(self, epoch: i64) -> CommitError {
+        match self {
+            Self::Before(fault) => fault.of_batch(epoch),
+            Self::At(error) if is_definite(&error) => Fault::Sql(error).of_batch(epoch),
+            Self::At(error) => CommitError::Unknown(error.to_string()),
+        }
+    }
+
+    /// The error of a write without a fence.
+    pub(super) fn of_small_write(self) -> StoreError {
+        match self {
+            Self::Before(fault) => fault.of_small_write(),
+            Self::At(error) => store_error(error),
+        }
     }
 }
 

@@ -18,10 +18,13 @@ mod lane;
 mod list;
 mod load;
 mod migrate;
+mod nodes;
 mod readers;
 mod schema;
 mod settings;
+mod shards;
 mod starts;
+mod takeover;
 mod tokens;
 mod types;
 mod values;
@@ -30,9 +33,11 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use sqlx::Connection;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 
 use self::connection::Target;
@@ -40,10 +45,10 @@ use self::error::store_error;
 use self::readers::Readers;
 use self::schema::OlderSchema;
 use self::values::stored_shards;
-use self::writer::{Command, Writer};
+use self::writer::{Answer, Command, Writer};
 use super::{
-    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Outcome, Page, Position, Store, StoreError,
-    StoreFacts, Token, Write,
+    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode, Outcome, Page, Position,
+    Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -55,7 +60,9 @@ const SHARDS_MAX: u16 = i16::MAX.unsigned_abs();
 pub struct PostgresStore {
     facts: StoreFacts,
     all_shards: Vec<i16>,
+    target: Target,
     readers: Readers,
+    renewer: PgPool,
     commands: mpsc::Sender<Command>,
 }
 
@@ -83,11 +90,13 @@ impl PostgresStore {
         let readers = Readers { engine: target.engine_readers(), people: target.people_readers() };
         let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
         #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
-        tokio::spawn(Writer::new(target, shards, connection).run(queue));
+        tokio::spawn(Writer::new(target.clone(), shards, connection).run(queue));
         Ok(Self {
-            facts: StoreFacts { shards, database: format!("PostgreSQL {version}") },
+            facts: StoreFacts { shards, database: format!("PostgreSQL {version}"), sharing: Sharing::Shared },
             all_shards: stored_shards(&(0..shards).collect::<Vec<_>>()),
             readers,
+            renewer: target.renewer(),
+            target,
             commands,
         })
     }
@@ -124,10 +133,18 @@ impl PostgresStore {
     }
 
     /// Hands a command to the writer and waits for its answer. Whoever stops waiting does not stop the command.
-    async fn ask<T>(&self, command: impl FnOnce(writer::Answer<T>) -> Command) -> Result<T, StoreError> {
+    async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.commands.send(command(answer)).await.map_err(|_| StoreError::Closed)?;
         answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// The same for what is written under a fence.
+    async fn ask_fenced<T>(&self, command: impl FnOnce(Answer<T, CommitError>) -> Command) -> Result<T, CommitError> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).await.map_err(|_| CommitError::Unavailable(StoreError::Closed.to_string()))?;
+        // The writer dropped the command unanswered: it was closed before its turn, or it was lost in the middle of it.
+        answered.await.map_err(|_| CommitError::Unknown("the store's writer ended".into()))?
     }
 }
 
@@ -137,20 +154,45 @@ impl Store for PostgresStore {
         &self.facts
     }
 
-    async fn join(&self, node_id: &str, lane: u16) -> Result<Fence, StoreError> {
-        self.ask(|answer| Command::Join(lane::Join { node_id: node_id.to_owned(), lane }, answer)).await
+    async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
+        self.ask(|answer| Command::Join(nodes::Join(node.clone()), answer)).await
+    }
+
+    async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError> {
+        let mut connection = self.renewer.acquire().await.map_err(store_error)?;
+        nodes::renew(&mut connection, &fence.node_id, lease).await.map_err(store_error)
+    }
+
+    async fn claim(&self, fence: &Fence, most: usize) -> Result<Vec<u16>, CommitError> {
+        self.ask_fenced(|answer| Command::Claim(shards::Claim { fence: fence.clone(), most }, answer)).await
+    }
+
+    async fn hand_over(&self, fence: &Fence, shards: &[u16], to: Option<&str>) -> Result<(), CommitError> {
+        let work = shards::HandOver { fence: fence.clone(), shards: shards.to_vec(), to: to.map(str::to_owned) };
+        self.ask_fenced(|answer| Command::HandOver(work, answer)).await
+    }
+
+    async fn take_over(&self, node_id: &str, lease: Duration) -> Result<bool, StoreError> {
+        if self.commands.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        // A caller that goes away leaves no transaction half way: the task goes on.
+        #[expect(clippy::disallowed_methods, reason = "the task is this store's own and ends by itself")]
+        let taking = tokio::spawn(takeover::take_over(self.target.clone(), node_id.to_owned(), lease));
+        taking.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
+    }
+
+    async fn raise(&self, fence: &Fence) -> Result<Option<Fence>, StoreError> {
+        self.ask(|answer| Command::Raise(lane::Raise(fence.clone()), answer)).await
     }
 
     async fn leave(&self, fence: &Fence) -> Result<(), StoreError> {
-        self.ask(|answer| Command::Leave(lane::Leave(fence.clone()), answer)).await
+        self.ask(|answer| Command::Leave(nodes::Leave(fence.clone()), answer)).await
     }
 
     async fn commit(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
-        let (answer, answered) = oneshot::channel();
-        let command = Command::Commit { fence: fence.clone(), writes: writes.to_vec(), answer };
-        self.commands.send(command).await.map_err(|_| CommitError::Unavailable(StoreError::Closed.to_string()))?;
-        // The writer dropped the command unanswered: it was closed before its turn, or it was lost in the middle of it.
-        answered.await.map_err(|_| CommitError::Unknown("the store's writer ended".into()))?
+        let batch = commit::Batch { fence: fence.clone(), writes: writes.to_vec() };
+        self.ask_fenced(|answer| Command::Commit(batch, answer)).await
     }
 
     async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
@@ -220,6 +262,7 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) {
+        self.renewer.close().await;
         self.readers.close().await;
         let (answer, answered) = oneshot::channel();
         if self.commands.send(Command::Close { answer }).await.is_ok() {

@@ -3,8 +3,9 @@
 use sqlx::Row;
 use sqlx::postgres::{PgConnection, PgRow};
 
+use super::commit::Transaction;
 use super::error::{Fault, unreadable};
-use super::writer::SmallWrite;
+use super::writer::Work;
 use crate::store::Token;
 use crate::time::Timestamp;
 
@@ -14,10 +15,10 @@ const TOKENS_MAX: i64 = 10_000;
 /// Stores a token; `false` when its name is taken.
 pub(super) struct Create(pub(super) Token);
 
-impl SmallWrite for Create {
+impl Work for Create {
     type Value = bool;
 
-    async fn write(&self, connection: &mut PgConnection) -> Result<bool, Fault> {
+    async fn apply(&self, within: &mut Transaction<'_>) -> Result<bool, Fault> {
         let token = &self.0;
         let done = sqlx::query(
             "INSERT INTO overdue.tokens (name, secret_hash, scopes, types, created_at, expires_at)
@@ -29,7 +30,7 @@ impl SmallWrite for Create {
         .bind(&token.types)
         .bind(token.created_at.as_micros())
         .bind(token.expires_at.map(Timestamp::as_micros))
-        .execute(connection)
+        .execute(&mut *within.connection)
         .await?;
         Ok(done.rows_affected() == 1)
     }
@@ -38,11 +39,12 @@ impl SmallWrite for Create {
 /// Removes the token of this name; `false` when there is none.
 pub(super) struct Revoke(pub(super) String);
 
-impl SmallWrite for Revoke {
+impl Work for Revoke {
     type Value = bool;
 
-    async fn write(&self, connection: &mut PgConnection) -> Result<bool, Fault> {
-        let done = sqlx::query("DELETE FROM overdue.tokens WHERE name = $1").bind(&self.0).execute(connection).await?;
+    async fn apply(&self, within: &mut Transaction<'_>) -> Result<bool, Fault> {
+        let revoked = sqlx::query("DELETE FROM overdue.tokens WHERE name = $1").bind(&self.0);
+        let done = revoked.execute(&mut *within.connection).await?;
         Ok(done.rows_affected() == 1)
     }
 }

@@ -10,12 +10,14 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Executor};
 use tokio::sync::{mpsc, oneshot};
 
-use super::commit::{self, Batch, Memory};
+use super::commit::{Batch, Memory, Transaction};
 use super::connection::Target;
-use super::error::{Fault, at_commit, is_definite, store_error};
-use super::lane::{self, Join, Leave};
+use super::error::{Failure, Fault, is_definite};
+use super::lane::Raise;
+use super::nodes::{Join, Leave};
+use super::shards::{Claim, HandOver};
 use super::tokens::{Create, Revoke};
-use crate::store::{CommitError, Fence, Outcome, StoreError, Write};
+use crate::store::{CommitError, Fence, Outcome, StoreError};
 
 /// Commands that wait for the writer; the callers of more wait for a place. One lane sends one batch at a time.
 pub(super) const COMMANDS_MAX: usize = 64;
@@ -28,24 +30,27 @@ const FIRST_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// without a word: the session is given up as a whole, as if its connection were lost.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-pub(super) type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+/// What is done in a transaction of its own. May be applied again, in another transaction, when the first came to nothing.
+pub(super) trait Work: Sync {
+    type Value: Send;
+
+    fn apply(&self, within: &mut Transaction<'_>) -> impl Future<Output = Result<Self::Value, Fault>> + Send;
+}
+
+/// Where the answer goes. One that nobody waits for any more is dropped: what it tells is in the database.
+pub(super) type Answer<T, E = StoreError> = oneshot::Sender<Result<T, E>>;
 
 /// What the writer does for its callers.
 pub(super) enum Command {
     Join(Join, Answer<Fence>),
     Leave(Leave, Answer<()>),
-    Commit { fence: Fence, writes: Vec<Write>, answer: oneshot::Sender<Result<Vec<Outcome>, CommitError>> },
+    Raise(Raise, Answer<Option<Fence>>),
+    Claim(Claim, Answer<Vec<u16>, CommitError>),
+    HandOver(HandOver, Answer<(), CommitError>),
+    Commit(Batch, Answer<Vec<Outcome>, CommitError>),
     CreateToken(Create, Answer<bool>),
     RevokeToken(Revoke, Answer<bool>),
     Close { answer: oneshot::Sender<()> },
-}
-
-/// A write that has a transaction of its own.
-pub(super) trait SmallWrite: Sync {
-    type Value: Send;
-
-    /// Needs a transaction.
-    fn write(&self, connection: &mut PgConnection) -> impl Future<Output = Result<Self::Value, Fault>> + Send;
 }
 
 pub(super) struct Writer {
@@ -53,21 +58,12 @@ pub(super) struct Writer {
     shards: u16,
     /// `None` after a failure that cannot be rolled back; the next command opens another.
     connection: Option<PgConnection>,
-    /// The lane that names the present session as its own.
-    recorded: Option<Fence>,
     memory: Memory,
-}
-
-/// Why a transaction came to nothing.
-enum Failed<E> {
-    /// Others were in the way, and nothing was applied.
-    Contended(Fault),
-    For(E),
 }
 
 impl Writer {
     pub(super) fn new(target: Target, shards: u16, connection: PgConnection) -> Self {
-        Self { target, shards, connection: Some(connection), recorded: None, memory: Memory::default() }
+        Self { target, shards, connection: Some(connection), memory: Memory::default() }
     }
 
     /// Serves until told to close, or until nobody is left to tell.
@@ -93,86 +89,57 @@ impl Writer {
         }
     }
 
-    // An answer that nobody waits for any more is dropped: what it tells is in the database.
     async fn serve(&mut self, command: Command) {
         match command {
-            Command::Join(join, answer) => {
-                let joined = self.transact(&join).await;
-                self.recorded = joined.as_ref().ok().cloned();
-                let _ = answer.send(joined);
-            }
-            Command::Leave(leave, answer) => drop(answer.send(self.transact(&leave).await)),
-            Command::Commit { fence, writes, answer } => drop(answer.send(self.commit(&fence, &writes).await)),
-            Command::CreateToken(create, answer) => drop(answer.send(self.transact(&create).await)),
-            Command::RevokeToken(revoke, answer) => drop(answer.send(self.transact(&revoke).await)),
+            Command::Join(join, answer) => self.small(&join, answer).await,
+            Command::Leave(leave, answer) => self.small(&leave, answer).await,
+            Command::Raise(raise, answer) => self.small(&raise, answer).await,
+            Command::Claim(claim, answer) => self.fenced(&claim, claim.fence.epoch, answer).await,
+            Command::HandOver(hand_over, answer) => self.fenced(&hand_over, hand_over.fence.epoch, answer).await,
+            Command::Commit(batch, answer) => self.fenced(&batch, batch.fence.epoch, answer).await,
+            Command::CreateToken(create, answer) => self.small(&create, answer).await,
+            Command::RevokeToken(revoke, answer) => self.small(&revoke, answer).await,
             Command::Close { .. } => {}
         }
     }
 
-    async fn commit(&mut self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+    async fn small<W: Work>(&mut self, work: &W, answer: Answer<W::Value>) {
+        let _ = answer.send(self.transact(work).await.map_err(Failure::of_small_write));
+    }
+
+    async fn fenced<W: Work>(&mut self, work: &W, epoch: i64, answer: Answer<W::Value, CommitError>) {
+        let _ = answer.send(self.transact(work).await.map_err(|failure| failure.of_batch(epoch)));
+    }
+
+    /// Runs a transaction, again while others are in its way.
+    async fn transact<W: Work>(&mut self, work: &W) -> Result<W::Value, Failure> {
         let mut tries = 1;
         loop {
-            match self.try_commit(fence, writes).await {
-                Ok(outcomes) => return Ok(outcomes),
-                Err(Failed::Contended(_)) if tries < TRIES_MAX => pause(tries).await,
-                Err(Failed::Contended(fault)) => return Err(fault.before_commit(fence.epoch)),
-                Err(Failed::For(error)) => return Err(error),
+            match self.try_transact(work).await {
+                Err(failure) if failure.is_contention() && tries < TRIES_MAX => pause(tries).await,
+                done => return done,
             }
             tries += 1;
         }
     }
 
-    async fn try_commit(&mut self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, Failed<CommitError>> {
-        let failed = |fault: Fault| match fault.is_contention() {
-            true => Failed::Contended(fault),
-            false => Failed::For(fault.before_commit(fence.epoch)),
-        };
-        self.begin().await.map_err(|error| failed(error.into()))?;
-        let recorded = self.recorded.as_ref() == Some(fence);
-        let Some(connection) = &mut self.connection else { return Err(failed(lost().into())) };
-        let mut batch = Batch { connection, memory: &mut self.memory, shards: self.shards };
-        match within_reason(apply(&mut batch, fence, writes, recorded)).await {
-            Ok(outcomes) => {
-                self.end().await.map_err(|error| Failed::For(at_commit(error)))?;
-                self.recorded = Some(fence.clone());
-                Ok(outcomes)
-            }
+    async fn try_transact<W: Work>(&mut self, work: &W) -> Result<W::Value, Failure> {
+        self.begin().await.map_err(|error| Failure::Before(error.into()))?;
+        let Some(connection) = &mut self.connection else { return Err(Failure::Before(lost().into())) };
+        let mut transaction = Transaction { connection, memory: &mut self.memory, shards: self.shards };
+        let applied = tokio::time::timeout(ANSWER_MAX, work.apply(&mut transaction)).await;
+        match applied.unwrap_or_else(|_| Err(silent().into())) {
+            Ok(value) => self.end().await.map(|()| value).map_err(Failure::At),
             Err(fault) => {
                 self.roll_back(&fault).await;
-                Err(failed(fault))
-            }
-        }
-    }
-
-    /// Runs one small write in a transaction of its own.
-    async fn transact<W: SmallWrite>(&mut self, write: &W) -> Result<W::Value, StoreError> {
-        let mut tries = 1;
-        loop {
-            match self.try_transact(write).await {
-                Ok(value) => return Ok(value),
-                Err(Failed::Contended(_)) if tries < TRIES_MAX => pause(tries).await,
-                Err(Failed::Contended(fault)) => return Err(fault.of_small_write()),
-                Err(Failed::For(error)) => return Err(error),
-            }
-            tries += 1;
-        }
-    }
-
-    async fn try_transact<W: SmallWrite>(&mut self, write: &W) -> Result<W::Value, Failed<StoreError>> {
-        self.begin().await.map_err(|error| Failed::For(store_error(error)))?;
-        let Some(connection) = &mut self.connection else { return Err(Failed::For(store_error(lost()))) };
-        match within_reason(write.write(connection)).await {
-            Ok(value) => self.end().await.map(|()| value).map_err(|error| Failed::For(store_error(error))),
-            Err(fault) => {
-                self.roll_back(&fault).await;
-                Err(if fault.is_contention() { Failed::Contended(fault) } else { Failed::For(fault.of_small_write()) })
+                Err(Failure::Before(fault))
             }
         }
     }
 
     /// Begins a transaction, in a new session when the present one is gone.
     async fn begin(&mut self) -> Result<(), sqlx::Error> {
-        if self.connection.is_some() && self.execute("BEGIN").await.is_ok() {
+        if self.execute("BEGIN").await.is_ok() {
             return Ok(());
         }
         // Nothing was asked of the old session yet, so nothing is lost with it.
@@ -203,7 +170,6 @@ impl Writer {
     fn forget_session(&mut self) {
         self.memory = Memory::default();
         self.connection = None;
-        self.recorded = None;
     }
 
     async fn execute(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
@@ -213,20 +179,6 @@ impl Writer {
             Err(_) => Err(silent()),
         }
     }
-}
-
-/// The batch, and once in each session its name in the lane's row.
-async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write], recorded: bool) -> Result<Vec<Outcome>, Fault> {
-    let outcomes = commit::apply(batch, fence, writes).await?;
-    if !recorded {
-        lane::record_session(batch.connection, fence).await?;
-    }
-    Ok(outcomes)
-}
-
-/// Waits for the answers to a batch, but not for ever. Whoever is told that the server is silent gives the session up.
-async fn within_reason<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    tokio::time::timeout(ANSWER_MAX, work).await.unwrap_or_else(|_| Err(silent().into()))
 }
 
 fn silent() -> sqlx::Error {

@@ -44,9 +44,11 @@ impl Reused {
 
     /// An empty store. The one before is closed.
     async fn empty_store(&mut self) -> Arc<dyn Store> {
-        let everything = "TRUNCATE overdue.types, overdue.executions, overdue.history, overdue.attributes, overdue.inbox,
-                                   overdue.lanes, overdue.tokens";
-        self.connection.execute(everything).await.unwrap();
+        let rows = "TRUNCATE overdue.types, overdue.executions, overdue.history, overdue.attributes, overdue.inbox,
+                             overdue.nodes, overdue.lanes, overdue.tokens";
+        self.connection.execute(rows).await.unwrap();
+        let owners = "UPDATE overdue.shards SET node_id = NULL, epoch = 0, freed_at = 'epoch'";
+        self.connection.execute(owners).await.unwrap();
         opened(&self.url).await
     }
 }

@@ -114,6 +114,17 @@ impl PostgresStore {
         migrated
     }
 
+    /// Whether a store was created in the database that `url` names.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the database cannot be reached.
+    pub async fn exists(url: &str) -> Result<bool, StoreError> {
+        let mut connection = Target::parse(url)?.open_plain().await?;
+        let exists = schema::exists(&mut connection).await;
+        let _ = connection.close().await;
+        exists
+    }
+
     /// A session for writing, which nothing shares with others.
     async fn session(target: &Target) -> Result<PgConnection, StoreError> {
         settings::check_no_pooler(target).await?;

@@ -68,7 +68,12 @@ impl PostgresCluster {
 
     /// A URL of one of its databases, as the store takes it.
     pub fn url(&self, database: &str) -> String {
-        let plain = format!("postgres://postgres@127.0.0.1:{}/{database}", self.port);
+        self.url_through(self.port, database)
+    }
+
+    /// The same through something that listens on another port of this machine.
+    pub fn url_through(&self, port: u16, database: &str) -> String {
+        let plain = format!("postgres://postgres@127.0.0.1:{port}/{database}");
         match self.fsync {
             Fsync::On => plain,
             Fsync::Off => format!("{plain}?overdue_durability=unchecked"),
@@ -132,7 +137,8 @@ impl PostgresCluster {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    fn data(&self) -> PathBuf {
+    /// The folder of its files.
+    pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
@@ -202,8 +208,8 @@ fn programs() -> Option<PathBuf> {
     newest.map(|folder| folder.join("bin")).or_else(on_path)
 }
 
-/// A program of the server: it refuses to run as root.
-fn as_server_user(program: &Path) -> Command {
+/// A program that refuses to run as root, as the server's do.
+pub(crate) fn as_server_user(program: &Path) -> Command {
     let Some(user) = server_user() else { return Command::new(program) };
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).args(["--clear-groups", "--"]).arg(program);

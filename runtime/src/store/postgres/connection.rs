@@ -13,6 +13,7 @@ use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use url::Url;
 
+use super::error::sqlstate;
 use crate::store::{LOCK_WAIT_MAX, StoreError};
 
 /// The longest that opening a session may take.
@@ -26,6 +27,9 @@ const TRUSTED_IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// The parameter of a URL that lets tests use a server that does not keep what it acknowledged.
 const DURABILITY: &str = "overdue_durability";
+
+/// "Protocol violation".
+const PROTOCOL_VIOLATION: &str = "08P01";
 
 /// What every session of ours asks for.
 const COMMON: [(&str, &str); 10] = [
@@ -165,7 +169,12 @@ impl Target {
 
     /// The error of a database that cannot be reached when it is opened.
     pub(super) fn unreachable(&self, error: &sqlx::Error) -> StoreError {
-        StoreError::Refused(format!("cannot open the database {}: {error}", self.name()))
+        // A server knows the parameters that a session begins with; who does not is no server.
+        let hint = match sqlstate(error) {
+            Some(PROTOCOL_VIOLATION) => " (is this a pooler? Give the URL of PostgreSQL itself)",
+            _ => "",
+        };
+        StoreError::Refused(format!("cannot open the database {}: {error}{hint}", self.name()))
     }
 }
 

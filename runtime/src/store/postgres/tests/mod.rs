@@ -1,5 +1,9 @@
 //! What only the shared store does: schemas, settings, sessions, other nodes, query plans.
 
+mod cancel;
+mod schema;
+mod settings;
+
 use std::sync::Arc;
 
 use sqlx::postgres::PgConnection;
@@ -11,18 +15,32 @@ use crate::store::Store;
 use crate::store::conformance::{SHARDS, every_specification, random};
 use crate::testing::PostgresCluster;
 
+fn cluster() -> &'static PostgresCluster {
+    PostgresCluster::shared()
+}
+
+/// A database with nothing in it; its URL.
+async fn empty_database() -> String {
+    cluster().url(&cluster().create_database().await)
+}
+
+/// A session beside the store's, as another program has it.
+async fn session(url: &str) -> PgConnection {
+    let url = url.split('?').next().unwrap();
+    PgConnection::connect(url).await.unwrap()
+}
+
 /// A database of its own with an empty store in it, and its URL. Copied, which takes less than creating the schema.
 async fn database() -> String {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
-    let cluster = PostgresCluster::shared();
     let template = TEMPLATE
         .get_or_init(|| async {
-            let name = cluster.create_database().await;
-            PostgresStore::open(&cluster.url(&name), SHARDS).await.unwrap().close().await;
+            let name = cluster().create_database().await;
+            PostgresStore::open(&cluster().url(&name), SHARDS).await.unwrap().close().await;
             name
         })
         .await;
-    cluster.url(&cluster.create_database_like(template).await)
+    cluster().url(&cluster().create_database_like(template).await)
 }
 
 async fn opened(url: &str) -> Arc<PostgresStore> {
@@ -38,7 +56,7 @@ struct Reused {
 impl Reused {
     async fn new() -> Self {
         let url = database().await;
-        let connection = PgConnection::connect(&url).await.unwrap();
+        let connection = session(&url).await;
         Self { url, connection }
     }
 

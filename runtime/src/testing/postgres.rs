@@ -166,6 +166,8 @@ impl PostgresCluster {
             ("synchronous_commit", durable),
             // Nothing but the test itself decides when statistics are there and who is connected to a database.
             ("autovacuum", "off"),
+            // So that a test can ask which of two commits came first.
+            ("track_commit_timestamp", "on"),
         ];
         let lines = usual.iter().chain(settings).map(|(name, value)| format!("{name} = '{value}'\n"));
         std::fs::write(self.data().join("postgresql.auto.conf"), lines.collect::<String>())

@@ -1,6 +1,8 @@
 //! What only the shared store does: schemas, settings, sessions, other nodes, query plans.
 
 mod cancel;
+mod faults;
+mod neighbours;
 mod schema;
 mod settings;
 

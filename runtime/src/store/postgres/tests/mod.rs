@@ -2,6 +2,7 @@
 
 mod cancel;
 mod faults;
+mod lost;
 mod neighbours;
 mod schema;
 mod settings;

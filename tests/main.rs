@@ -19,6 +19,7 @@ mod race;
 mod race_thousand;
 mod refunds;
 mod replay;
+mod retention;
 mod scale;
 mod signals;
 mod steps;

@@ -158,6 +158,8 @@ pub struct FreezingSpawner(Arc<Mutex<Ice>>);
 #[derive(Default)]
 struct Ice {
     frozen: bool,
+    /// How many more steps are taken before everything freezes.
+    steps_left: Option<u32>,
     waiting: Vec<Waker>,
 }
 
@@ -167,11 +169,17 @@ impl FreezingSpawner {
         self.lock().frozen = true;
     }
 
+    /// After this many more steps of its tasks, no task goes on.
+    pub fn freeze_after(&self, steps: u32) {
+        self.lock().steps_left = Some(steps);
+    }
+
     /// Every task goes on.
     pub fn thaw(&self) {
         let waiting = {
             let mut ice = self.lock();
             ice.frozen = false;
+            ice.steps_left = None;
             std::mem::take(&mut ice.waiting)
         };
         waiting.into_iter().for_each(Waker::wake);
@@ -187,6 +195,8 @@ impl Spawner for FreezingSpawner {
         let ice = self.clone();
         TokioSpawner.spawn(Box::pin(std::future::poll_fn(move |cx| {
             let mut held = ice.lock();
+            held.frozen |= held.steps_left == Some(0);
+            held.steps_left = held.steps_left.map(|left| left.saturating_sub(1));
             if held.frozen {
                 held.waiting.push(cx.waker().clone());
                 return Poll::Pending;

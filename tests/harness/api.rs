@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use overdue_runtime::http::{Reach, Server, router};
+use overdue_runtime::http::{Listener, Reach, Server, router};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(crate) struct Api {
 impl Node {
     /// Opens the node's API on a free port of loopback.
     pub(crate) async fn listen(&self) -> Api {
-        let server = Server::bind(self.client.clone(), "127.0.0.1:0").await.unwrap();
+        let server = Server::on(self.client.clone(), Listener::bind("127.0.0.1:0").await.unwrap()).await.unwrap();
         let url = server.url();
         tokio::spawn(server.run(std::future::pending()));
         Api::at(url)

@@ -76,12 +76,18 @@ pub(super) struct ServeArgs {
     /// The address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<String>,
+    /// Where other nodes reach this one, if not at the address that it listens on
+    #[arg(long, value_name = "URL")]
+    pub(super) advertise: Option<String>,
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Bring an older store to this program's schema first
     #[arg(long)]
     pub(super) migrate: bool,
+    /// Remove the history of a workflow this long after its end, such as 30d; its id stays taken
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(super) retain: Option<Duration>,
 }
 
 /// Names a workflow.

@@ -9,7 +9,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::duration::ConfigDuration;
-use crate::engine::EngineConfig;
+use crate::engine::{EngineConfig, Retain};
+
+/// The shortest time for which a history can be kept: whoever waits for the end must be able to look at it.
+const RETAIN_MIN: Duration = Duration::from_secs(1);
+/// How long an id stays taken: longer than any provider repeats a notification, and than a year's books are open.
+const TOMBSTONES: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +52,7 @@ pub struct Config {
 pub struct EngineSection {
     /// Number of shards; fixed when the store is created.
     pub shards: u16,
-    /// For how long a node that does not answer keeps its shards. One node on one file has no use for it.
+    /// For how long a node that does not answer keeps its shards, where nodes share the store.
     #[serde(deserialize_with = "duration")]
     pub lease: Duration,
     /// Time between scans.
@@ -59,30 +64,77 @@ pub struct EngineSection {
     /// How long a signal waits for its workflow to be started.
     #[serde(deserialize_with = "duration")]
     pub buffer: Duration,
+    /// How long the history of a closed workflow is kept; for ever, if not given.
+    #[serde(deserialize_with = "optional_duration")]
+    pub retain: Option<Duration>,
+    /// How long, from its end on, the id of a closed workflow stays taken and its signals known.
+    #[serde(deserialize_with = "duration")]
+    pub tombstones: Duration,
 }
 
 impl Default for EngineSection {
     fn default() -> Self {
         let engine = EngineConfig::default();
-        Self { shards: 64, lease: Duration::from_secs(10), scan: engine.scan, drain: engine.drain, buffer: engine.buffer }
+        Self {
+            shards: 64,
+            lease: Duration::from_secs(10),
+            scan: engine.scan,
+            drain: engine.drain,
+            buffer: engine.buffer,
+            retain: None,
+            tombstones: TOMBSTONES,
+        }
     }
 }
 
 impl EngineSection {
     /// What the engine is given.
     pub fn engine(&self) -> EngineConfig {
-        EngineConfig { scan: self.scan, drain: self.drain, buffer: self.buffer, lease: self.lease, url: None, timers: true }
+        let retain = self.retain.map(|history| Retain { history, tombstone: self.tombstones });
+        EngineConfig {
+            scan: self.scan,
+            drain: self.drain,
+            buffer: self.buffer,
+            lease: self.lease,
+            url: None,
+            timers: true,
+            retain,
+        }
+    }
+
+    /// Whether the values can be used, alone and together.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the key.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let invalid = |key: &str, message: &str| ConfigError::Invalid { path: format!("engine.{key}"), message: message.into() };
+        if self.shards == 0 || self.shards > 4096 {
+            return Err(invalid("shards", "a number from 1 to 4096"));
+        }
+        if self.scan < Duration::from_millis(10) || self.scan > Duration::from_secs(60) {
+            return Err(invalid("scan", "10ms to 60s"));
+        }
+        if self.lease < Duration::from_secs(1) || self.lease > Duration::from_secs(300) {
+            return Err(invalid("lease", "1s to 300s"));
+        }
+        if self.retain.is_some_and(|retain| retain < RETAIN_MIN) {
+            return Err(invalid("retain", "1s or longer; leave it out to keep histories for ever"));
+        }
+        if self.retain.is_some_and(|retain| retain > self.tombstones) {
+            return Err(invalid("tombstones", "at least as long as engine.retain"));
+        }
+        Ok(())
     }
 }
 
 impl Config {
-    /// Reads the file, if one is given, and the environment (`OVERDUE_ENGINE__SCAN=2s`). Besides `store`, `listen` and
-    /// `[engine]` only `sections` are known.
+    /// Reads the file, if one is given, and the environment (`OVERDUE_ENGINE__SCAN=2s`). Besides `store`, `listen`,
+    /// `advertise` and `[engine]` only `sections` are known.
     ///
     /// # Errors
     /// [`ConfigError`], which names the file or the key.
     pub fn read(file: Option<&Path>, sections: &[&str]) -> Result<Self, ConfigError> {
-        let known: Vec<&str> = ["store", "listen", "engine"].into_iter().chain(sections.iter().copied()).collect();
+        let known: Vec<&str> = ["store", "listen", "advertise", "engine"].into_iter().chain(sections.iter().copied()).collect();
         let mut builder = Layers::builder();
         if let Some(file) = file {
             let text =
@@ -120,19 +172,18 @@ impl Config {
         self.text("listen", "127.0.0.1:7070")
     }
 
+    /// Where other nodes reach this one.
+    pub fn advertise(&self) -> Result<Option<String>, ConfigError> {
+        self.layers.contains_key("advertise").then(|| self.text("advertise", "")).transpose()
+    }
+
     /// `[engine]`, checked.
     ///
     /// # Errors
     /// [`ConfigError`], which names the key.
     pub fn engine(&self) -> Result<EngineSection, ConfigError> {
         let engine: EngineSection = self.section("engine")?.unwrap_or_default();
-        let invalid = |key: &str, message: &str| ConfigError::Invalid { path: format!("engine.{key}"), message: message.into() };
-        if engine.shards == 0 || engine.shards > 4096 {
-            return Err(invalid("shards", "a number from 1 to 4096"));
-        }
-        if engine.scan < Duration::from_millis(10) || engine.scan > Duration::from_secs(60) {
-            return Err(invalid("scan", "10ms to 60s"));
-        }
+        engine.check()?;
         Ok(engine)
     }
 
@@ -187,6 +238,10 @@ fn without_values(complaint: &str) -> String {
     }
 }
 
+fn optional_duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    duration(deserializer).map(Some)
+}
+
 fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     ConfigDuration::deserialize(deserializer).map(|duration| duration.0)
 }
@@ -219,6 +274,17 @@ mod tests {
         let error = read("[engine]\nscan = \"soon\"").unwrap().engine().unwrap_err();
         assert!(error.to_string().contains("engine.scan") && error.to_string().contains("500ms"), "{error}");
         assert!(read("[engine]\nshards = 0").unwrap().engine().unwrap_err().to_string().contains("engine.shards"));
+    }
+
+    #[test]
+    fn histories_are_kept_for_ever_unless_a_time_is_given_and_ids_stay_taken_at_least_as_long() {
+        let retain = |text: &str| read(text).unwrap().engine().map(|engine| engine.engine().retain);
+        assert_eq!(retain("").unwrap(), None);
+        let day = Duration::from_secs(24 * 3600);
+        assert_eq!(retain("[engine]\nretain = \"30d\"").unwrap(), Some(Retain { history: 30 * day, tombstone: 400 * day }));
+        assert!(retain("[engine]\nretain = \"0s\"").unwrap_err().to_string().contains("engine.retain"));
+        let error = retain("[engine]\nretain = \"30d\"\ntombstones = \"29d\"").unwrap_err().to_string();
+        assert!(error.contains("engine.tombstones") && error.contains("engine.retain"), "{error}");
     }
 
     #[test]

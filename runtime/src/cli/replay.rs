@@ -20,6 +20,8 @@ const PAGE: usize = 500;
 #[derive(Default, Serialize)]
 struct Report {
     workflows: u64,
+    /// Of these, how many have no history any more.
+    retired: u64,
     events: u64,
     faults: Vec<Fault>,
 }
@@ -72,6 +74,10 @@ async fn replay_all(store: &dyn Store, code: &Registries, workflow_type: Option<
 fn replay_one(code: &Registries, loaded: &Loaded, report: &mut Report) {
     let (key, run_id) = (&loaded.execution.key, loaded.execution.run_id);
     report.workflows += 1;
+    if loaded.execution.retired {
+        report.retired += 1;
+        return;
+    }
     let fault =
         |error_type, message| Fault { r#type: key.workflow_type().to_owned(), id: key.id().to_owned(), error_type, message };
     match decode(run_id, &loaded.records) {

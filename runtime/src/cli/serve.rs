@@ -11,8 +11,9 @@ use super::config::Config;
 use super::program::{Failure, Program};
 use super::store;
 use crate::client::Client;
-use crate::engine::{Engine, Environment};
-use crate::http::Server;
+use crate::engine::{Engine, EngineConfig, Environment};
+use crate::http::{Listener, Server};
+use crate::store::Sharing;
 
 /// Runs until SIGTERM or Ctrl-C, then drains.
 pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, Failure> {
@@ -20,7 +21,9 @@ pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, 
     let config = Config::read(args.config.as_deref(), program.sections())?;
     let url = args.store.map_or_else(|| config.store(), Ok)?;
     let listen = args.listen.map_or_else(|| config.listen(), Ok)?;
-    let section = config.engine()?;
+    let mut section = config.engine()?;
+    section.retain = args.retain.or(section.retain);
+    section.check()?;
     let environment = Environment::system();
     let code = program.code(&config, &environment)?;
     if args.migrate {
@@ -29,8 +32,14 @@ pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, 
     let mut stop = Stop::listen()?;
     let store = store::open(&url, section.shards).await?;
     tracing::info!(version = program.version(), database = store.facts().database, "starting");
-    let engine = Engine::start(store, code, environment, section.engine()).await?;
-    let server = match Server::bind(Client::new(engine.clone()), &listen).await {
+    let listener = Listener::bind(&listen).await?;
+    let advertised = args.advertise.map_or_else(|| config.advertise(), |url| Ok(Some(url)))?;
+    let url = advertised.or_else(|| listener.url());
+    if url.is_none() && store.facts().sharing == Sharing::Shared {
+        tracing::warn!("other nodes cannot forward requests to this one: say where it is reached with --advertise");
+    }
+    let engine = Engine::start(store, code, environment, EngineConfig { url, ..section.engine() }).await?;
+    let server = match Server::on(Client::new(engine.clone()), listener).await {
         Ok(server) => server,
         Err(error) => {
             engine.drain().await;

@@ -29,6 +29,7 @@ pub(super) async fn describe(connection: &Connection, target: &Target) -> Result
         ("started", "startedAt"),
         ("closed", "closedAt"),
         ("wakes", "wakeAt"),
+        ("history removed", "retiredAt"),
     ] {
         if let Some(text) = value[key].as_str() {
             facts.add_row([label.to_owned(), printable(text)]);

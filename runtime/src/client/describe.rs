@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Client, ClientError};
-use crate::engine::{AttemptNote, Notes};
+use crate::engine::{AttemptNote, Notes, Tombstone};
 use crate::history::{Closing, Event, EventKind, Failure, Folded};
 use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
@@ -56,6 +56,8 @@ pub struct Description {
     pub pending_timers: Vec<PendingTimerView>,
     /// Number of its last event.
     pub last_event: u64,
+    /// When its history was removed by retention, with its input, attributes and progress; `None` while it is there.
+    pub retired_at: Option<Timestamp>,
 }
 
 /// Names a linked execution.
@@ -165,12 +167,21 @@ impl Client {
         let row = &loaded.execution;
         let notes = Notes::decode(&row.attempts).map_err(|error| StoreError::Corrupt(format!("{key}: {error}")))?;
         let folded = Folded::of(events);
-        let machine = Machine::replay(&self.engine().code().workflows, key, row.run_id, events).ok();
+        let tombstone = row.retired.then(|| Tombstone::decode(&loaded.tombstone)).transpose();
+        let tombstone = tombstone.map_err(|error| StoreError::Corrupt(format!("{key}: {error}")))?;
+        let machine = match &tombstone {
+            Some(_) => None,
+            None => Machine::replay(&self.engine().code().workflows, key, row.run_id, events).ok(),
+        };
         let input = match events.first().map(|event| &event.kind) {
             Some(EventKind::WorkflowStarted { input, .. }) => Some(input.clone()),
             _ => None,
         };
-        let (result, failure) = match folded.closing.as_ref().map(|(_, closing)| closing.clone()) {
+        let closing = match &tombstone {
+            Some(tombstone) => tombstone.closing(),
+            None => folded.closing.as_ref().map(|(_, closing)| closing.clone()),
+        };
+        let (result, failure) = match closing {
             Some(Closing::Completed(result)) => (Some(result), None),
             Some(Closing::Failed(failure)) => (None, Some(failure)),
             Some(Closing::Cancelled { reason }) => (None, Some(ended("cancelled", &reason))),
@@ -194,7 +205,8 @@ impl Client {
             linked,
             pending_activities: self.pending_activities(&folded, &notes, machine.as_ref()),
             pending_timers: pending_timers(&folded),
-            last_event: folded.last_event,
+            last_event: tombstone.as_ref().map_or(folded.last_event, |tombstone| tombstone.last_event),
+            retired_at: tombstone.map(|tombstone| tombstone.retired_at),
         })
     }
 

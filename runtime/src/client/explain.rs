@@ -102,6 +102,9 @@ fn closed(description: &Description, name: &str, closed_at: Timestamp) -> Explan
         (None, Some(failure)) => text.push_str(&format!(": {}.", failure.message)),
         (None, None) => text.push('.'),
     }
+    if let Some(retired_at) = description.retired_at {
+        text.push_str(&format!(" Its history was removed by retention at {retired_at}; how it ended is all that is kept."));
+    }
     if !description.linked.is_empty() {
         let links: Vec<_> = description.linked.iter().map(|link| format!("{} {}", link.workflow_type, link.id)).collect();
         text.push_str(&format!(" Linked: {}.", links.join(", ")));

@@ -67,6 +67,8 @@ pub struct ListedWorkflow {
     pub needs_attention: bool,
     /// Search attributes.
     pub attributes: BTreeMap<String, AttributeValue>,
+    /// Whether its history was removed by retention.
+    pub retired: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -114,6 +116,7 @@ fn view(listed: Listed) -> ListedWorkflow {
         wake_at: row.wake_at,
         needs_attention: row.needs_attention,
         attributes: listed.attributes.into_iter().collect(),
+        retired: row.retired,
     }
 }
 

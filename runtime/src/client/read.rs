@@ -15,20 +15,24 @@ pub struct HistoryPage {
     pub events: Vec<Event>,
     /// Pass it as `after` to read on; `None` at the end.
     pub next: Option<u64>,
+    /// Whether nothing can come behind these events any more.
+    #[serde(skip)]
+    pub(crate) is_last: bool,
 }
 
 impl Client {
-    /// The events behind number `after`, at most `limit`.
+    /// The events behind number `after`, at most `limit`. None when retention removed them.
     ///
     /// # Errors
     /// [`ClientError`].
     pub async fn history(&self, workflow_type: &str, id: &str, after: u64, limit: usize) -> Result<HistoryPage, ClientError> {
         let key = self.key(workflow_type, id)?;
-        let (_, events) = self.read(&key).await?;
+        let (loaded, events) = self.read(&key).await?;
         let mut events = events.into_iter().filter(|event| event.number > after);
         let page: Vec<Event> = events.by_ref().take(limit).collect();
         let next = events.next().and_then(|_| page.last()).map(|event| event.number);
-        Ok(HistoryPage { events: page, next })
+        let is_last = next.is_none() && !loaded.execution.status.is_open();
+        Ok(HistoryPage { events: page, next, is_last })
     }
 
     /// The whole of an execution, as it is stored.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::attempt::effective;
 use super::notes::{BlockedNote, Notes};
+use super::tombstone::Tombstone;
 use super::wake::wake_at;
 use super::{BLOCKED_BACKOFF, Call};
 use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, BreakerPanel};
@@ -36,6 +37,8 @@ pub(crate) struct Active {
     pub(crate) machine: Option<Machine>,
     pub(crate) traceparent: Option<String>,
     pub(crate) input: Option<Payload>,
+    /// What is left of it, once it is retired; `None` also when that cannot be read.
+    pub(crate) tombstone: Option<Tombstone>,
     /// Activities whose call this process has begun, or has queued.
     pub(crate) running: BTreeSet<u64>,
     chain: Chain,
@@ -75,12 +78,14 @@ impl Active {
                 request_hash: start.request_hash,
                 needs_attention: false,
                 attempts: Default::default(),
+                retired: false,
             },
             folded: Folded::default(),
             notes: Notes::default(),
             machine: Some(machine),
             traceparent: start.traceparent.clone(),
             input: Some(start.input.clone()),
+            tombstone: None,
             running: BTreeSet::new(),
             chain: Chain::beginning(start.run_id),
             pending: Vec::new(),
@@ -111,7 +116,7 @@ impl Active {
 
     /// Takes up a stored execution. When it cannot be replayed, the fault comes with it and it has no machine.
     pub(crate) fn open(code: &Registries, loaded: Loaded) -> (Self, Vec<InboxRow>, Option<ReplayFault>) {
-        let Loaded { execution: row, records, inbox } = loaded;
+        let Loaded { execution: row, records, inbox, tombstone } = loaded;
         let mut fault = None;
         let (events, chain) = decode(row.run_id, &records).unwrap_or_else(|error| {
             fault = Some(ReplayFault::History(error.to_string()));
@@ -120,6 +125,10 @@ impl Active {
         let notes = Notes::decode(&row.attempts).unwrap_or_else(|error| {
             fault = Some(ReplayFault::History(format!("the notes on its activities cannot be read: {error}")));
             Notes::default()
+        });
+        let tombstone = row.retired.then(|| Tombstone::decode(&tombstone)).transpose().unwrap_or_else(|error| {
+            fault = Some(ReplayFault::History(error.to_string()));
+            None
         });
         let folded = Folded::of(&events);
         let mut machine = None;
@@ -140,6 +149,7 @@ impl Active {
             machine,
             traceparent,
             input,
+            tombstone,
             running: BTreeSet::new(),
             chain,
             pending: Vec::new(),

@@ -3,24 +3,37 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::mpsc;
 
 use super::core::Message;
+use super::lease::Lease;
 use super::node::Incoming;
 use super::{Call, Clock, Registries};
 use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions};
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
+/// How often a call that must not be made yet looks again whether the lease was renewed.
+const LEASE_LOOK: Duration = Duration::from_millis(50);
+
 /// Makes the attempt. A panic of it is a failure like any other.
 pub(super) async fn call_activity(
     call: Call,
     code: Arc<Registries>,
     clock: Arc<dyn Clock>,
+    lease: Arc<Lease>,
     core: mpsc::UnboundedSender<Incoming>,
 ) {
+    // That only narrows the window in which two nodes make the same call.
+    while !lease.is_valid(clock.monotonic()) {
+        if core.is_closed() {
+            return;
+        }
+        clock.sleep(LEASE_LOOK).await;
+    }
     let Call { key, number, name, input, options, ctx } = call;
     let sends = Arc::clone(&ctx.sends);
     let outcome = match code.activities.get(&name) {

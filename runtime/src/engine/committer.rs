@@ -51,7 +51,7 @@ pub(crate) enum CommitFailure {
 /// What the lane is asked for besides writes of executions: changes of owners.
 pub(crate) enum LaneRequest {
     /// A write.
-    Write(CommitRequest),
+    Write(Box<CommitRequest>),
     /// Claim free shards; the core is told which. The turn ends with it.
     Claim { most: usize, _turn: OwnedSemaphorePermit },
     /// Give shards away.
@@ -85,7 +85,7 @@ impl Committer {
         loop {
             if carried.is_empty() && of_shards.is_empty() {
                 match self.requests.recv().await {
-                    Some(LaneRequest::Write(request)) => carried.push(request),
+                    Some(LaneRequest::Write(request)) => carried.push(*request),
                     Some(of_shard) => of_shards.push_back(of_shard),
                     None => break,
                 }
@@ -126,10 +126,10 @@ impl Committer {
         let mut next_round = Vec::new();
         let mut waiting = std::mem::take(carried).into_iter();
         while batch.len() < WRITES_PER_BATCH_MAX && bytes < BYTES_PER_BATCH_MAX {
-            let next = waiting.next().map(LaneRequest::Write);
+            let next = waiting.next().map(|request| LaneRequest::Write(Box::new(request)));
             let next = next.or_else(|| of_shards.is_empty().then(|| self.requests.try_recv().ok()).flatten());
             let request = match next {
-                Some(LaneRequest::Write(request)) => request,
+                Some(LaneRequest::Write(request)) => *request,
                 Some(of_shard) => {
                     of_shards.push_back(of_shard);
                     break;
@@ -305,6 +305,8 @@ fn keys_of(write: &Write) -> Vec<&WorkflowKey> {
         Write::Start(new) => vec![&new.key],
         Write::Advance(advance) => std::iter::once(&advance.key).chain(advance.spawn.iter().map(|new| &new.key)).collect(),
         Write::Deposit(_) => Vec::new(),
+        Write::Retire(retire) => vec![&retire.key],
+        Write::Forget(forget) => vec![&forget.key],
     }
 }
 
@@ -317,5 +319,7 @@ fn bytes_of(write: &Write) -> usize {
         Write::Start(new) => new.record.bytes.len(),
         Write::Advance(advance) => advance.record.as_ref().map_or(0, |record| record.bytes.len()),
         Write::Deposit(deposit) => deposit.row.payload.len(),
+        Write::Retire(retire) => retire.tombstone.len(),
+        Write::Forget(_) => 0,
     }
 }

@@ -15,6 +15,7 @@ use super::core::{Core, Message};
 use super::lease::Lease;
 use super::node::{EngineConfig, Incoming, Phase, Watched};
 use super::ownership::Ownership;
+use super::retention::Retention;
 use super::scanner::{Scanner, blocked_executions};
 use super::shell::{Shell, ShellEnd};
 use super::steward::Steward;
@@ -130,6 +131,19 @@ impl Shared {
         spawner.spawn(committer.run().map(move |fence| drop(last_fence.send(fence))).boxed());
         spawner.spawn(scanner.run().boxed());
         spawner.spawn(steward.run(self.store.facts().sharing).boxed());
+        if let Some(retain) = self.config.retain {
+            let retention = Retention {
+                store: Arc::clone(&self.store),
+                clock: Arc::clone(clock),
+                code: Arc::clone(&self.code),
+                retain,
+                owned: self.ownership.watch(),
+                at_work: Arc::clone(&self.at_work),
+                lane: lane.clone(),
+                stop: stop.clone(),
+            };
+            spawner.spawn(retention.run().boxed());
+        }
         spawner.spawn(try_blocked(Arc::clone(&self.store), self.ownership.watch(), core.clone(), stop).boxed());
         self.door.send_replace(Some(Door { core: core.clone(), lane: lane.clone() }));
         if *draining.borrow() {
@@ -172,7 +186,6 @@ impl Shared {
             lane,
             lease,
             ownership: Arc::clone(&self.ownership),
-            held_calls: Vec::new(),
             loads: Arc::new(Semaphore::new(LOADS_MAX)),
             changes: self.changes.clone(),
             phase: Arc::clone(&self.phase),

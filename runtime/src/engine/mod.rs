@@ -19,6 +19,7 @@ mod lease;
 mod node;
 mod notes;
 mod ownership;
+mod retention;
 mod scanner;
 mod settle;
 mod shell;
@@ -27,6 +28,7 @@ mod steward;
 mod store_clock;
 #[cfg(test)]
 mod tests;
+mod tombstone;
 mod transition;
 mod wake;
 
@@ -37,6 +39,7 @@ use serde::{Deserialize, Serialize};
 pub use active::Registries;
 pub use environment::{Clock, Environment, Randomness, Spawner};
 pub use node::{Engine, EngineConfig, EngineError};
+pub use retention::Retain;
 
 pub(crate) use self::core::Message;
 pub(crate) use active::{Active, Start};
@@ -45,6 +48,7 @@ pub(crate) use committer::{CommitFailure, CommitRequest, ReplyTo};
 pub(crate) use notes::{AttemptNote, Notes};
 pub(crate) use ownership::Route;
 pub(crate) use signal::{SignalCheck, check_against};
+pub(crate) use tombstone::Tombstone;
 pub(crate) use transition::{Step, late_execution, new_run_id};
 
 use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions, RetryPolicy};

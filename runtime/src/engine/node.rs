@@ -11,6 +11,7 @@ use super::committer::LaneRequest;
 use super::core::Message;
 use super::incarnation::{End, Shared, is_shared};
 use super::ownership::{Ownership, Route};
+use super::retention::Retain;
 use super::store_clock::StoreClock;
 use super::{Answer, Clock, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
 use crate::id::WorkflowKey;
@@ -40,6 +41,8 @@ pub struct EngineConfig {
     pub url: Option<String>,
     /// Whether timers are also kept in memory. The scan alone is enough to fire them, up to a scan later.
     pub timers: bool,
+    /// How long what is left of closed executions; all of it for ever, if not given.
+    pub retain: Option<Retain>,
 }
 
 impl Default for EngineConfig {
@@ -51,6 +54,7 @@ impl Default for EngineConfig {
             lease: Duration::from_secs(10),
             url: None,
             timers: true,
+            retain: None,
         }
     }
 }
@@ -206,7 +210,7 @@ impl Engine {
     pub(crate) async fn commit(&self, write: Write) -> Option<Result<Outcome, CommitFailure>> {
         let permit = Arc::clone(&self.requests).try_acquire_owned().ok()?;
         let (reply, outcome) = oneshot::channel();
-        let request = LaneRequest::Write(CommitRequest { write, reply_to: ReplyTo::Request(reply) });
+        let request = LaneRequest::Write(Box::new(CommitRequest { write, reply_to: ReplyTo::Request(reply) }));
         self.shared.door.borrow().as_ref()?.lane.send(request).ok()?;
         let outcome = outcome.await.ok();
         drop(permit);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::id::WorkflowKey;
-use crate::store::{Advance, Loaded, NewExecution, Outcome, Store, StoreError, Write};
+use crate::store::{Advance, Loaded, NewExecution, Outcome, Retire, Store, StoreError, Write};
 
 /// For each write, the outcome that it certainly had; `None` when it left no trace and is to be committed again. What
 /// cannot be told from what is stored may be repeated without harm: a deposit, and what only takes up inbox rows.
@@ -24,6 +24,12 @@ pub(super) async fn applied(store: &dyn Store, writes: &[Write]) -> Result<Vec<O
             found.get(&advance.key).filter(|loaded| is_applied(advance, loaded)).map(|_| Outcome::Advanced)
         }
         Write::Deposit(_) => None,
+        Write::Retire(retire) => found.get(&retire.key).filter(|loaded| is_retired(retire, loaded)).map(|_| Outcome::Retired),
+        // Nobody but this lane removes it.
+        Write::Forget(forget) => match found.get(&forget.key) {
+            Some(loaded) if loaded.execution.run_id == forget.run_id => None,
+            _ => Some(Outcome::Forgotten),
+        },
     };
     Ok(writes.iter().map(outcome).collect())
 }
@@ -32,8 +38,15 @@ fn subject(write: &Write) -> Option<&WorkflowKey> {
     match write {
         Write::Start(new) => Some(&new.key),
         Write::Advance(advance) => Some(&advance.key),
+        Write::Retire(retire) => Some(&retire.key),
+        Write::Forget(forget) => Some(&forget.key),
         Write::Deposit(_) => None,
     }
+}
+
+fn is_retired(retire: &Retire, loaded: &Loaded) -> bool {
+    let row = &loaded.execution;
+    row.retired && row.run_id == retire.run_id && row.rev == retire.rev + 1
 }
 
 fn is_ours(new: &NewExecution, loaded: &Loaded) -> bool {

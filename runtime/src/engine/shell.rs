@@ -14,7 +14,7 @@ use super::core::{Core, Effect, Message};
 use super::lease::Lease;
 use super::node::{Incoming, Phase, Watched};
 use super::ownership::Ownership;
-use super::{Answer, Call, Clock, Environment, Registries, ReplyId};
+use super::{Answer, Clock, Environment, Registries, ReplyId};
 use crate::id::WorkflowKey;
 use crate::store::Store;
 
@@ -46,8 +46,6 @@ pub(super) struct Shell {
     pub(super) lane: mpsc::UnboundedSender<LaneRequest>,
     pub(super) lease: Arc<Lease>,
     pub(super) ownership: Arc<Ownership>,
-    /// Calls that wait until the lease is certain again.
-    pub(super) held_calls: Vec<Call>,
     pub(super) loads: Arc<Semaphore>,
     pub(super) changes: broadcast::Sender<WorkflowKey>,
     pub(super) phase: Arc<watch::Sender<Phase>>,
@@ -92,7 +90,6 @@ impl Shell {
                     return ShellEnd::Fatal(reason);
                 }
             }
-            self.begin_held_calls(&*clock);
             if self.is_drained(&*clock) {
                 return ShellEnd::Drained;
             }
@@ -140,8 +137,12 @@ impl Shell {
                 .environment
                 .spawner
                 .spawn(load(Arc::clone(&self.store), Arc::clone(&self.loads), number, keys, self.incoming.clone()).boxed()),
-            Effect::Commit(request) => drop(self.lane.send(LaneRequest::Write(*request))),
-            Effect::Call(call) => self.held_calls.push(*call),
+            Effect::Commit(request) => drop(self.lane.send(LaneRequest::Write(request))),
+            Effect::Call(call) => {
+                let (code, clock) = (Arc::clone(&self.code), Arc::clone(&self.environment.clock));
+                let call = call_activity(*call, code, clock, Arc::clone(&self.lease), self.incoming.clone());
+                self.environment.spawner.spawn(call.boxed());
+            }
             Effect::Owned(shards) => self.ownership.owns(shards, clock.monotonic()),
             Effect::HandOver { shard, to } => {
                 tracing::info!(shard, node.id = to, "shard handed over");
@@ -157,19 +158,6 @@ impl Shell {
             Effect::Fatal(reason) => return Some(reason),
         }
         None
-    }
-}
-
-impl Shell {
-    /// Begins calls while the lease is certain. That only narrows the window in which another node makes them, too.
-    fn begin_held_calls(&mut self, clock: &dyn Clock) {
-        if self.held_calls.is_empty() || !self.lease.is_valid(clock.monotonic()) {
-            return;
-        }
-        for call in self.held_calls.drain(..) {
-            let made = call_activity(call, Arc::clone(&self.code), Arc::clone(&self.environment.clock), self.incoming.clone());
-            self.environment.spawner.spawn(made.boxed());
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whether a signal is new, a repeated delivery, or contradicts one that was recorded.
 
-use super::IncomingSignal;
+use super::{Active, IncomingSignal};
 use crate::history::SeenSignal;
 use crate::workflow::ErasedWorkflow;
 
@@ -13,6 +13,25 @@ pub(crate) enum SignalCheck {
     Duplicate,
     /// Its id, or what it is about, was seen before, saying something else.
     Conflict,
+}
+
+impl Active {
+    /// Compares a signal with those that the execution received; `None` when nothing is known of them.
+    pub(crate) fn check(&self, signal: &IncomingSignal, workflow: Option<&dyn ErasedWorkflow>) -> Option<SignalCheck> {
+        match &self.tombstone {
+            Some(tombstone) => Some(tombstone.check(self.row.run_id, signal)),
+            None if self.row.retired => None,
+            None => Some(check_against(signal, &self.folded.signals, workflow)),
+        }
+    }
+
+    /// Whether the execution received a signal of this id.
+    pub(crate) fn has_seen(&self, signal_id: &str) -> bool {
+        match &self.tombstone {
+            Some(tombstone) => tombstone.has_seen(self.row.run_id, signal_id),
+            None => self.folded.signals.iter().any(|seen| seen.signal_id == signal_id),
+        }
+    }
 }
 
 /// Compares a signal with the recorded ones by its id and by its subject.

@@ -46,6 +46,9 @@ impl Steward {
     /// Goes on, after a first round, until told to stop, or until the node was ended by another. Where nobody shares the
     /// store, the first round was enough.
     pub(super) async fn run(mut self, sharing: Sharing) {
+        if sharing == Sharing::Embedded {
+            return;
+        }
         let period = self.period.min(self.lease.length() / RENEWALS_PER_LEASE).max(Duration::from_millis(10));
         loop {
             let clock = Arc::clone(&self.environment.clock);
@@ -55,7 +58,7 @@ impl Steward {
                 () = self.poke.notified() => {}
                 () = clock.sleep(period) => {}
             }
-            if sharing == Sharing::Embedded || !self.round_or_log().await {
+            if !self.round_or_log().await {
                 return;
             }
         }

@@ -32,7 +32,7 @@ pub(super) struct HistoryQuery {
     follow: Option<String>,
 }
 
-/// Reads the events behind number `after`. With `follow=1` they come as server-sent events, as they happen, up to the end;
+/// Reads the events behind number `after`; none when retention removed them (`retiredAt` of the description says when). With `follow=1` they come as server-sent events, as they happen, up to the end;
 /// `Last-Event-ID` resumes.
 #[utoipa::path(
     get, path = "/v1/workflows/{type}/{id}/history", tag = "workflows",
@@ -80,7 +80,7 @@ struct Follower {
 impl Follower {
     /// The events of `first`, then whatever comes, up to the one that ends the execution.
     fn events_from(mut self, first: HistoryPage) -> impl Stream<Item = Vec<Event>> {
-        self.note(&first.events);
+        self.note(&first);
         let more = first.next.is_some();
         let rest = stream::unfold((self, more), |(mut follower, more)| async move {
             if follower.ended {
@@ -91,17 +91,17 @@ impl Follower {
             }
             // A failed read ends the stream; the reader resumes with its last event.
             let page = follower.client.history(&follower.workflow_type, &follower.id, follower.after, PAGE_MAX).await.ok()?;
-            follower.note(&page.events);
+            follower.note(&page);
             Some((page.events, (follower, page.next.is_some())))
         });
         stream::iter([first.events]).chain(rest)
     }
 
-    fn note(&mut self, events: &[Event]) {
-        if let Some(last) = events.last() {
+    fn note(&mut self, page: &HistoryPage) {
+        if let Some(last) = page.events.last() {
             self.after = last.number;
-            self.ended = last.kind.is_closing();
         }
+        self.ended = page.is_last;
     }
 
     /// Until the execution may have changed.

@@ -29,7 +29,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub use access::{Need, ROUTES, Reach, Scope};
-pub use server::{ServeError, Server};
+pub use server::{Listener, ServeError, Server};
 
 use crate::client::Client;
 

@@ -37,32 +37,52 @@ pub enum ServeError {
     Engine(#[from] EngineError),
 }
 
-/// A server that is bound to its address.
-pub struct Server {
-    client: Client,
+/// An address that is listened on; whoever connects waits until a server runs on it.
+pub struct Listener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl Server {
-    /// Binds `listen`, such as `127.0.0.1:7070`; port 0 takes a free one.
+impl Listener {
+    /// Listens on `listen`, such as `127.0.0.1:7070`; port 0 takes a free one.
     ///
     /// # Errors
-    /// [`ServeError::Open`] when the address is reachable from elsewhere and the store has no token.
-    pub async fn bind(client: Client, listen: &str) -> Result<Self, ServeError> {
+    /// [`ServeError::Bind`].
+    pub async fn bind(listen: &str) -> Result<Self, ServeError> {
         let bind = |source| ServeError::Bind { address: listen.to_owned(), source };
         let listener = TcpListener::bind(listen).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where others reach it; `None` when it listens on every address of the machine, which names none.
+    pub fn url(&self) -> Option<String> {
+        (!self.address.ip().is_unspecified()).then(|| format!("http://{}", self.address))
+    }
+}
+
+/// A server that is bound to its address.
+pub struct Server {
+    client: Client,
+    listener: Listener,
+}
+
+impl Server {
+    /// A server of `client`'s node on `listener`.
+    ///
+    /// # Errors
+    /// [`ServeError::Open`] when the address is reachable from elsewhere and the store has no token.
+    pub async fn on(client: Client, listener: Listener) -> Result<Self, ServeError> {
         let tokens = client.engine().store().tokens().await.map_err(EngineError::from)?;
-        if tokens.is_empty() && !address.ip().is_loopback() {
-            return Err(ServeError::Open { address });
+        if tokens.is_empty() && !listener.address.ip().is_loopback() {
+            return Err(ServeError::Open { address: listener.address });
         }
-        Ok(Self { client, listener, address })
+        Ok(Self { client, listener })
     }
 
     /// Where it listens.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.listener.address)
     }
 
     /// Answers requests until `stop` is ready, then drains the node while it still answers.
@@ -71,8 +91,8 @@ impl Server {
     /// [`ServeError`] when the node or the listener fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let (engine, client) = (self.client.engine().clone(), self.client.clone());
-        let reach = if self.address.ip().is_loopback() { Reach::Loopback } else { Reach::Network };
-        let serve = async { axum::serve(self.listener, router(self.client, reach)).await };
+        let reach = if self.listener.address.ip().is_loopback() { Reach::Loopback } else { Reach::Network };
+        let serve = async { axum::serve(self.listener.listener, router(self.client, reach)).await };
         let until = async {
             tokio::select! {
                 biased;

@@ -27,7 +27,7 @@ pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use write::{Advance, Deposit, NewExecution, Outcome, RowChange, Write};
+pub use write::{Advance, Deposit, Forget, NewExecution, Outcome, Retire, RowChange, Write};
 
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
@@ -120,6 +120,8 @@ pub struct Execution {
     pub needs_attention: bool,
     /// The engine's notes on pending activities; empty when there are none.
     pub attempts: Bytes,
+    /// Whether its history was removed and a tombstone is all that is left.
+    pub retired: bool,
 }
 
 /// An execution with its history and its unread inbox rows, read in one snapshot.
@@ -131,6 +133,8 @@ pub struct Loaded {
     pub records: Vec<Record>,
     /// Its unread inbox rows that are not held, oldest first (by time received, then signal id).
     pub inbox: Vec<InboxRow>,
+    /// What the engine kept of a retired one; empty for every other.
+    pub tombstone: Bytes,
 }
 
 /// A signal that is stored and not yet part of a history.
@@ -159,6 +163,19 @@ pub struct Due {
     pub key: WorkflowKey,
     /// When it is to be looked at.
     pub wake_at: Timestamp,
+}
+
+/// An execution that has ended, as retention looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// The execution.
+    pub key: WorkflowKey,
+    /// Its run.
+    pub run_id: RunId,
+    /// Its row's `rev`.
+    pub rev: u64,
+    /// When it ended.
+    pub closed_at: Timestamp,
 }
 
 /// What a store says of itself when it is opened.
@@ -257,6 +274,25 @@ pub trait Store: Send + Sync + 'static {
 
     /// Inbox rows of these shards, received before `before`, for which no execution exists; the oldest `limit`.
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError>;
+
+    /// Executions of a shard that ended before `before` and are not retired: those behind `after`, the first `limit`, by
+    /// time of the end, type and id.
+    async fn retirable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError>;
+
+    /// The same for executions that are retired.
+    async fn forgettable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError>;
 
     /// A page of rows, ordered by type and id, or by `wake_at`, type and id when the filter has `due_before`.
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError>;

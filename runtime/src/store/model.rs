@@ -4,6 +4,7 @@
 //! Every read walks over everything. Nothing survives the value itself.
 
 mod nodes;
+mod retention;
 mod state;
 
 use std::collections::VecDeque;
@@ -15,10 +16,9 @@ use async_trait::async_trait;
 use self::nodes::Nodes;
 use self::state::State;
 use super::{
-    AttributeValue, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode, Outcome,
-    Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode,
+    Outcome, Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
-use crate::engine::Clock;
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
 
@@ -42,10 +42,13 @@ pub enum CommitFailure {
     UnknownLandsLater,
 }
 
+/// What a store's own clock shows.
+type Time = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// A store in memory.
 pub struct ModelStore {
     facts: StoreFacts,
-    clock: Option<Arc<dyn Clock>>,
+    time: Option<Time>,
     inner: Mutex<Inner>,
 }
 
@@ -66,12 +69,12 @@ impl ModelStore {
         Self::with(shards, Sharing::Embedded, None)
     }
 
-    /// An empty store that nodes share, with `clock` as its own. Without one its time stands still.
-    pub fn shared(shards: u16, clock: Option<Arc<dyn Clock>>) -> Self {
-        Self::with(shards, Sharing::Shared, clock)
+    /// An empty store that nodes share, and whose own clock shows `time`. Without one its time stands still.
+    pub fn shared(shards: u16, time: Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>) -> Self {
+        Self::with(shards, Sharing::Shared, time)
     }
 
-    fn with(shards: u16, sharing: Sharing, clock: Option<Arc<dyn Clock>>) -> Self {
+    fn with(shards: u16, sharing: Sharing, time: Option<Time>) -> Self {
         let inner = Inner {
             state: State::new(Nodes::new(sharing, shards)),
             failures: VecDeque::new(),
@@ -81,11 +84,11 @@ impl ModelStore {
             beside: Vec::new(),
             late: Vec::new(),
         };
-        Self { facts: StoreFacts { shards, database: "memory".into(), sharing }, clock, inner: Mutex::new(inner) }
+        Self { facts: StoreFacts { shards, database: "memory".into(), sharing }, time, inner: Mutex::new(inner) }
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.as_ref().map_or(Timestamp::default(), |clock| clock.now())
+        self.time.as_ref().map_or(Timestamp::default(), |time| time())
     }
 
     /// The open store, if this fence may write to it.
@@ -117,6 +120,11 @@ impl ModelStore {
     /// How many commits were asked for, failed ones included.
     pub fn commits(&self) -> u64 {
         self.lock().commits
+    }
+
+    /// What is left of executions that are not there, or not there in full. Nothing ever should.
+    pub fn orphans(&self) -> Vec<String> {
+        self.lock().state.orphans()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -232,6 +240,26 @@ impl Store for ModelStore {
 
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
         Ok(self.open()?.state.unclaimed(shards, before, limit))
+    }
+
+    async fn retirable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        Ok(self.open()?.state.closed(shard, false, before, after, limit))
+    }
+
+    async fn forgettable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        Ok(self.open()?.state.closed(shard, true, before, after, limit))
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {

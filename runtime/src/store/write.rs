@@ -17,6 +17,10 @@ pub enum Write {
     Advance(Advance),
     /// Store a signal for an execution that cannot take it now.
     Deposit(Deposit),
+    /// Remove the history and the attributes of a closed execution, and leave a tombstone.
+    Retire(Retire),
+    /// Remove a tombstone: nothing of the execution is left.
+    Forget(Forget),
 }
 
 /// An execution to be created. The unique key (type, id) decides who creates it.
@@ -87,6 +91,34 @@ pub struct Deposit {
     pub row: InboxRow,
 }
 
+/// A closed execution whose time in full is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retire {
+    /// The execution.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// Its run.
+    pub run_id: RunId,
+    /// The row's `rev` as the owner read it; raised by one.
+    pub rev: u64,
+    /// What is left, in the engine's own form; not empty.
+    pub tombstone: Bytes,
+}
+
+/// A retired execution whose time as a tombstone is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forget {
+    /// The execution.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// Its run.
+    pub run_id: RunId,
+    /// The row's `rev` as the owner read it.
+    pub rev: u64,
+}
+
 /// What came of one write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
@@ -99,12 +131,14 @@ pub enum Outcome {
     Exists(Box<Execution>),
     /// A transition: applied.
     Advanced,
-    /// A transition: not applied, its shard belongs to another node, or to none.
+    /// A transition, or retiring or forgetting: not applied, its shard belongs to another node, or to none.
     NotOwned,
-    /// A transition: not applied, there is an unread inbox row and it has the guard.
+    /// A transition: not applied, there is an unread inbox row and it has the guard. Retiring or forgetting: not applied,
+    /// there is an inbox row, held or not.
     UnreadInbox,
-    /// A transition: not applied, the execution does not exist, its `rev` is another, or its events' position is taken.
-    /// Somebody else wrote it: the owner's memory of it is worthless.
+    /// A transition: not applied, the execution does not exist, its `rev` is another, its events' position is taken, or it
+    /// is retired and would get events or another row. Somebody else wrote it: the owner's memory of it is worthless.
+    /// Retiring or forgetting: not applied, the execution is not closed (or not retired) at this run and `rev`.
     Stale,
     /// A deposit: stored.
     Deposited,
@@ -112,6 +146,10 @@ pub enum Outcome {
     Duplicate,
     /// A deposit: not applied, a row with this signal id and another identity is there.
     Conflict,
+    /// Retiring: done.
+    Retired,
+    /// Forgetting: done.
+    Forgotten,
     /// A deposit: not applied, [`super::INBOX_ROWS_PER_KEY_MAX`] or [`super::INBOX_ROWS_MAX`] is reached.
     InboxFull,
 }

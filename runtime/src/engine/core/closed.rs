@@ -2,8 +2,7 @@
 
 use super::{Awaited, CommitKind, Committing, Core, Effect, Entry};
 use crate::engine::{
-    Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, check_against,
-    late_execution,
+    Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, late_execution,
 };
 use crate::id::WorkflowKey;
 use crate::store::{Advance, InboxRow, NewExecution, Write};
@@ -43,10 +42,12 @@ impl Core {
     fn signal_closed(&mut self, key: &WorkflowKey, signal: &IncomingSignal, reply: ReplyId) {
         let Some(active) = self.at_work(key) else { return };
         let workflow = self.code.workflows.get(key.workflow_type());
-        match check_against(signal, &active.folded.signals, workflow.map(AsRef::as_ref)) {
-            SignalCheck::Duplicate => return self.reply(reply, Answer::Duplicate),
-            SignalCheck::Conflict => return self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
-            SignalCheck::New => {}
+        match active.check(signal, workflow.map(AsRef::as_ref)) {
+            Some(SignalCheck::Duplicate) => return self.reply(reply, Answer::Duplicate),
+            Some(SignalCheck::Conflict) => return self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
+            Some(SignalCheck::New) => {}
+            // It might be one that was acted on.
+            None => return self.reply(reply, Answer::Refused(RefusedInput::Blocked)),
         }
         let (input, shard) = (active.input.clone(), active.row.shard);
         let view = SignalView {
@@ -84,10 +85,10 @@ impl Core {
         let Some(active) = self.at_work(key) else { return };
         let (shard, run_id, rev) = (active.row.shard, active.row.run_id, active.row.rev);
         let input = active.input.clone();
-        let seen: Vec<String> = active.folded.signals.iter().map(|signal| signal.signal_id.clone()).collect();
+        let seen: Vec<bool> = rows.iter().map(|row| active.has_seen(&row.signal_id)).collect();
         let (mut consume, mut spawn, mut spawned) = (Vec::new(), Vec::<NewExecution>::new(), Vec::new());
-        for row in rows {
-            if !seen.contains(&row.signal_id) {
+        for (row, seen) in rows.into_iter().zip(seen) {
+            if !seen {
                 let lateness = Lateness::AfterTheEnd;
                 let view = SignalView {
                     name: &row.name,
@@ -104,6 +105,7 @@ impl Core {
             }
             consume.push(row.signal_id);
         }
+        let consumed = consume.clone();
         let advance = Advance {
             key: key.clone(),
             shard,
@@ -116,7 +118,7 @@ impl Core {
             spawn,
             guard_inbox: false,
         };
-        let committing = Committing { spawned, row_changed: false, ..Committing::of(CommitKind::Transition) };
+        let committing = Committing { spawned, consumed, row_changed: false, ..Committing::of(CommitKind::Transition) };
         self.commit(key, advance, committing);
     }
 

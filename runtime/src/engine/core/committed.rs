@@ -23,6 +23,10 @@ impl Core {
         match outcome {
             Ok(Outcome::Advanced) => self.transition_stored(key, committing),
             Ok(Outcome::UnreadInbox) => self.read_again(key, committing.inputs),
+            // Its tombstone went meanwhile, as nothing waited for it any more.
+            Ok(Outcome::Stale) if !work.active.row.status.is_open() && !committing.row_changed => {
+                self.read_again(key, committing.inputs);
+            }
             Ok(Outcome::NotOwned) => {
                 work.commit = Some(committing);
                 self.lose(key);
@@ -105,27 +109,31 @@ impl Core {
         let fault = ReplayFault::History(format!("its next transition cannot be stored: {reason}"));
         tracing::error!(
             workflow.type = key.workflow_type(), workflow.id = key.id(), error.type = "rejected",
-            "transition rejected by the store; execution blocked"
+            "transition rejected by the store; the execution is blocked, or its late signals are held"
         );
         // The row that was rejected has raised `rev` in memory only.
         if committing.row_changed {
             active.row.rev -= 1;
         }
         active.machine = None;
-        let row = Active::blocked_row(&active.row, &fault, self.now);
+        // What has ended is not reopened: its signals are held, and that is all.
+        let is_over = !committing.row_changed && !active.row.status.is_open();
+        let row = (!is_over).then(|| Active::blocked_row(&active.row, &fault, self.now));
         let advance = Advance {
             key: key.clone(),
             shard: active.row.shard,
             run_id: active.row.run_id,
             rev: active.row.rev,
             record: None,
-            row: Some(row.clone()),
+            row: row.clone(),
             consume: Vec::new(),
             hold: committing.consumed,
             spawn: Vec::new(),
             guard_inbox: false,
         };
-        active.apply_row(&row);
+        if let Some(row) = &row {
+            active.apply_row(row);
+        }
         self.held_by_shard[usize::from(active.row.shard)] += 1;
         self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active, queue, commit: None })));
         self.commit(key, advance, Committing::of(CommitKind::Block));

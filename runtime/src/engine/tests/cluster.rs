@@ -42,14 +42,20 @@ pub(super) struct Cluster {
     pub(super) clock: ManualClock,
     pub(super) script: Script,
     pub(super) nodes: Vec<Member>,
+    config: EngineConfig,
 }
 
 impl Cluster {
     pub(super) async fn of(nodes: usize) -> Self {
+        Self::with(nodes, EngineConfig::default()).await
+    }
+
+    pub(super) async fn with(nodes: usize, config: EngineConfig) -> Self {
         let clock = ManualClock::at(START);
-        let store = Arc::new(ModelStore::shared(SHARDS, Some(Arc::new(clock.clone()))));
+        let time = clock.clone();
+        let store = Arc::new(ModelStore::shared(SHARDS, Some(Arc::new(move || time.now()))));
         let script = Script { clock: Some(clock.clone()), ..Script::default() };
-        let mut cluster = Self { store, clock, script, nodes: Vec::new() };
+        let mut cluster = Self { store, clock, script, nodes: Vec::new(), config };
         for _ in 0..nodes {
             cluster.join(Offset::Right).await;
         }
@@ -70,7 +76,7 @@ impl Cluster {
             random: Arc::new(SeededRandom::new(100 + self.nodes.len() as u64)),
             spawner: Arc::new(tasks.clone()),
         };
-        let config = EngineConfig { lease: LEASE, ..EngineConfig::default() };
+        let config = EngineConfig { lease: LEASE, ..self.config.clone() };
         let store: Arc<dyn Store> = self.store.clone();
         let engine = Engine::start(store, registries(Waits, &self.script), environment, config).await.unwrap();
         self.nodes.push(Member { client: Client::new(engine), tasks });

@@ -8,4 +8,5 @@ mod nodes;
 mod races;
 mod reading;
 mod recovery;
+mod retention;
 mod unknown;

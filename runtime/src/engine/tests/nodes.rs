@@ -164,3 +164,25 @@ async fn nodes_whose_clocks_are_ten_minutes_wrong_fire_nothing_early_and_nothing
     let calls = cluster.script.calls.lock().unwrap();
     assert!(calls.iter().all(|(_, _, at)| *at >= began.saturating_add(20 * SECOND)));
 }
+
+#[tokio::test]
+async fn at_whatever_moment_a_node_is_stopped_it_makes_no_call_after_its_lease() {
+    let mut stopped_before_its_call = 0;
+    for moment in 0..40 {
+        let cluster = Cluster::of(2).await;
+        let id = cluster.id_owned_by(1);
+        cluster.order(0, &id, 2).await;
+        cluster.pass(2 * SECOND - Duration::from_millis(250)).await;
+        cluster.nodes[1].tasks.freeze_after(moment);
+        cluster.clock.advance(Duration::from_millis(250));
+        settle().await;
+        stopped_before_its_call += usize::from(cluster.calls() == 0);
+        cluster.pass(LEASE + 3 * SECOND).await;
+        let before = (cluster.calls(), cluster.kinds(0, &id).await);
+        cluster.nodes[1].tasks.thaw();
+        cluster.pass(SECOND).await;
+        assert_eq!((cluster.calls(), cluster.kinds(0, &id).await), before, "stopped {moment} steps after the deadline");
+        assert!(before.0 >= 1, "the heir made the call");
+    }
+    assert!(stopped_before_its_call > 5, "{stopped_before_its_call} moments lay between the deadline and the call");
+}

@@ -8,7 +8,7 @@ use crate::engine::core::{Core, Effect, Message, Scan};
 use crate::engine::{Active, Answer, CommitRequest, IncomingSignal, Input, Registries, ReplyId, ReplyTo, Start, new_run_id};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
-use crate::store::{Due, Fence, ModelStore, NewNode, Store, Write};
+use crate::store::{Advance, Deposit, Due, Fence, Forget, InboxRow, ModelStore, NewNode, Outcome, Retire, Store, Write};
 
 /// A core whose effects are carried out when the test says so.
 struct ByHand {
@@ -160,4 +160,53 @@ async fn what_was_asked_for_before_a_start_does_not_give_the_place_away_that_is_
     let written = node.write(commits).await;
     node.tell(written);
     assert_eq!(node.answers, [Answer::Applied]);
+}
+
+#[tokio::test]
+async fn a_late_signal_that_was_dealt_with_beside_the_core_while_the_tombstone_went_stops_nobody() {
+    let key = WorkflowKey::new("waits", "1");
+    let mut node = ByHand::new().await;
+    let order = Order { deadline: START.saturating_add(Duration::from_secs(100)) };
+    let started = node.start(&key, Payload::of(&order).unwrap()).await;
+    let loads = node.pay(&key, "a");
+    let read = node.read(loads).await;
+    let (_, commits) = node.tell(read);
+    let written = node.write(commits).await;
+    node.tell(written);
+    let payload = Payload::of(&Paid { by: "b".into() }).unwrap();
+    let row = InboxRow {
+        key: key.clone(),
+        shard: key.shard(4),
+        signal_id: "b".into(),
+        name: "paid".into(),
+        identity: payload.canonical_hash(),
+        payload,
+        received_at: START,
+    };
+    node.store.commit(&node.fence, &[Write::Deposit(Deposit { row })]).await.unwrap();
+    let (loads, _) = node.tell(Message::Nudge(key.clone()));
+    let read = node.read(loads).await;
+    let (_, commits) = node.tell(read);
+
+    let run_id = started.row.run_id;
+    let take = Advance {
+        key: key.clone(),
+        shard: key.shard(4),
+        run_id,
+        rev: 1,
+        record: None,
+        row: None,
+        consume: vec!["b".into()],
+        hold: Vec::new(),
+        spawn: Vec::new(),
+        guard_inbox: false,
+    };
+    let retire = Retire { key: key.clone(), shard: key.shard(4), run_id, rev: 1, tombstone: "left".into() };
+    let forget = Forget { key: key.clone(), shard: key.shard(4), run_id, rev: 2 };
+    let writes = [Write::Advance(take), Write::Retire(retire), Write::Forget(forget)];
+    assert_eq!(node.store.commit(&node.fence, &writes).await.unwrap(), [Outcome::Advanced, Outcome::Retired, Outcome::Forgotten]);
+    let written = node.write(commits).await;
+    let (loads, _) = node.tell(written);
+    let read = node.read(loads).await;
+    assert_eq!(node.tell(read).1.len(), 0, "there is nothing to be done any more");
 }

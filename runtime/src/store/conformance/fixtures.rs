@@ -12,8 +12,8 @@ use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
 use crate::store::{
-    Advance, CommitError, Deposit, Execution, Fence, InboxRow, Loaded, Membership, NewExecution, NewNode, Outcome, RowChange,
-    Status, Store, Write,
+    Advance, CommitError, Deposit, Execution, Fence, Forget, InboxRow, Loaded, Membership, NewExecution, NewNode, Outcome,
+    Retire, RowChange, Status, Store, Write,
 };
 use crate::time::Timestamp;
 
@@ -86,6 +86,15 @@ pub(in crate::store) fn advance(key: &WorkflowKey) -> Advance {
         spawn: Vec::new(),
         guard_inbox: false,
     }
+}
+
+pub(in crate::store) fn retire(key: &WorkflowKey, rev: u64) -> Retire {
+    let tombstone = Bytes::from_static(b"what is left");
+    Retire { key: key.clone(), shard: key.shard(SHARDS), run_id: run_of(key), rev, tombstone }
+}
+
+pub(in crate::store) fn forget(key: &WorkflowKey, rev: u64) -> Forget {
+    Forget { key: key.clone(), shard: key.shard(SHARDS), run_id: run_of(key), rev }
 }
 
 pub(in crate::store) fn signal(key: &WorkflowKey, signal_id: &str, received_at: Timestamp) -> InboxRow {

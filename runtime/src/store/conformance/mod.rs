@@ -9,6 +9,7 @@ mod lanes;
 mod listing;
 mod nodes;
 pub(in crate::store) mod random;
+mod retention;
 mod scans;
 mod starts;
 mod tokens;
@@ -44,6 +45,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         inbox::SPECIFICATIONS,
         scans::SPECIFICATIONS,
         listing::SPECIFICATIONS,
+        retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
     ]
     .into_iter()

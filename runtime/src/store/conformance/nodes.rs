@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::fixtures::{Node, advance, deposit, joining, new, order, record, signal, sleeping};
+use super::fixtures::{Node, advance, closed, deposit, forget, joining, new, order, record, retire, signal, sleeping};
 use super::{PATIENCE, SHARDS, Specification};
-use crate::store::{Advance, CommitError, NewNode, Outcome, Owner, Write};
+use crate::store::{Advance, CommitError, NewNode, Outcome, Owner, Status, Write};
 use crate::time::Timestamp;
 
 fn moved_on() -> Write {
@@ -78,6 +78,18 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             let Write::Advance(mut moved) = moved_on() else { unreachable!() };
             moved.consume = vec!["s".into()];
             assert_eq!(owner.write(Write::Advance(moved)).await, Outcome::Advanced);
+        })
+    }),
+    ("an execution of a shard that the node does not own is neither retired nor forgotten by it", |store| {
+        Box::pin(async move {
+            let (owner, other) = (Node::on(store.clone()).await, Node::beside(store).await);
+            let mut start = new(&order("1"));
+            start.row = closed(Status::Completed, Timestamp::default());
+            owner.start(start).await;
+            assert_eq!(other.write(Write::Retire(retire(&order("1"), 0))).await, Outcome::NotOwned);
+            assert_eq!(owner.write(Write::Retire(retire(&order("1"), 0))).await, Outcome::Retired);
+            assert_eq!(other.write(Write::Forget(forget(&order("1"), 1))).await, Outcome::NotOwned);
+            assert_eq!(owner.write(Write::Forget(forget(&order("1"), 1))).await, Outcome::Forgotten);
         })
     }),
     ("shards are handed over to a node or to nobody, and only the giver's own", |store| {

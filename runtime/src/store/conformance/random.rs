@@ -2,6 +2,7 @@
 //!
 //! Names, positions and times are drawn from small ranges, so that operations meet each other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,8 +17,8 @@ use crate::history::Record;
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{
-    Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, InboxRow, ModelStore, NewExecution, NewNode, Position,
-    RowChange, Sharing, Status, Store, Write,
+    Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, Forget, InboxRow, ModelStore, NewExecution, NewNode,
+    Position, Retire, RowChange, Sharing, Status, Store, Write,
 };
 
 #[derive(Clone, Debug)]
@@ -112,6 +113,13 @@ async fn compare(store: &Arc<dyn Store>, model: &ModelStore) -> Result<(), TestC
     prop_assert_eq!(store.due(&shards, ever, 100).await.unwrap(), model.due(&shards, ever, 100).await.unwrap());
     prop_assert_eq!(store.unread(&shards, 100).await.unwrap(), model.unread(&shards, 100).await.unwrap());
     prop_assert_eq!(store.unclaimed(&shards, ever, 100).await.unwrap(), model.unclaimed(&shards, ever, 100).await.unwrap());
+    for shard in shards_of_the_keys() {
+        let found = store.retirable(shard, ever, None, 100).await.unwrap();
+        prop_assert_eq!(found, model.retirable(shard, ever, None, 100).await.unwrap());
+        let found = store.forgettable(shard, ever, None, 100).await.unwrap();
+        prop_assert_eq!(found, model.forgettable(shard, ever, None, 100).await.unwrap());
+    }
+    prop_assert_eq!(model.orphans(), Vec::<String>::new());
     Ok(())
 }
 
@@ -138,6 +146,15 @@ async fn read_both(store: &Arc<dyn Store>, model: &ModelStore, read: &Read) -> R
     let found = store.unclaimed(shards, at(*until), *limit).await.unwrap();
     prop_assert_eq!(found, model.unclaimed(shards, at(*until), *limit).await.unwrap());
     prop_assert_eq!(store.derived(root_id, *limit).await.unwrap(), model.derived(root_id, *limit).await.unwrap());
+    for shard in shards_of_the_keys().iter().filter(|shard| shards.contains(shard)) {
+        // From where the first page ended.
+        let found = store.retirable(*shard, at(*until), None, *limit).await.unwrap();
+        prop_assert_eq!(&found, &model.retirable(*shard, at(*until), None, *limit).await.unwrap());
+        let next = store.retirable(*shard, at(*until), found.last(), *limit).await.unwrap();
+        prop_assert_eq!(next, model.retirable(*shard, at(*until), found.last(), *limit).await.unwrap());
+        let found = store.forgettable(*shard, at(*until), None, *limit).await.unwrap();
+        prop_assert_eq!(found, model.forgettable(*shard, at(*until), None, *limit).await.unwrap());
+    }
     let mut position: Option<Position> = None;
     loop {
         let found = store.list(filter, position.as_ref(), *limit).await.unwrap();
@@ -154,6 +171,10 @@ const IDS: [&str; 8] = ["1", "2", "3", "1~aa", "1~bb", "%", "ü", "2~aa"];
 
 fn keys() -> Vec<WorkflowKey> {
     TYPES.iter().flat_map(|workflow_type| IDS.iter().map(|id| WorkflowKey::new(*workflow_type, *id))).collect()
+}
+
+fn shards_of_the_keys() -> BTreeSet<u16> {
+    keys().iter().map(|key| key.shard(SHARDS)).collect()
 }
 
 fn key() -> impl Strategy<Value = WorkflowKey> {
@@ -174,6 +195,10 @@ fn write() -> impl Strategy<Value = Write> {
         3 => new().prop_map(Write::Start),
         4 => advance().prop_map(Write::Advance),
         3 => deposit().prop_map(Write::Deposit),
+        3 => retire().prop_map(Write::Retire),
+        2 => (key(), 0u64..4).prop_map(|(key, rev)| {
+            Write::Forget(Forget { shard: key.shard(SHARDS), run_id: run_of(&key), key, rev })
+        }),
     ]
 }
 
@@ -256,6 +281,17 @@ fn deposit() -> impl Strategy<Value = Deposit> {
             identity: hash(&says.to_string()),
             received_at: at(second),
         },
+    })
+}
+
+fn retire() -> impl Strategy<Value = Retire> {
+    let tombstone = prop_oneof![40 => Just("result"), 40 => Just("failure"), 1 => Just("")];
+    (key(), 0u64..3, tombstone).prop_map(|(key, rev, tombstone)| Retire {
+        shard: key.shard(SHARDS),
+        run_id: run_of(&key),
+        key,
+        rev,
+        tombstone: Bytes::from_static(tombstone.as_bytes()),
     })
 }
 

@@ -8,8 +8,8 @@ use super::nodes::Nodes;
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
-    Advance, AttributeValue, CommitError, Deposit, Due, Execution, Fence, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX, InboxRow,
-    Loaded, NewExecution, Outcome, RowChange, Status, Token, Write,
+    Advance, AttributeValue, CommitError, Deposit, Due, Execution, Fence, Forget, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX,
+    InboxRow, Loaded, NewExecution, Outcome, Retire, RowChange, Status, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -17,14 +17,15 @@ use crate::time::Timestamp;
 pub(super) struct State {
     pub(super) nodes: Nodes,
     pub(super) executions: BTreeMap<WorkflowKey, Execution>,
-    records: BTreeMap<(RunId, u64), Bytes>,
-    attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
+    pub(super) tombstones: BTreeMap<WorkflowKey, Bytes>,
+    pub(super) records: BTreeMap<(RunId, u64), Bytes>,
+    pub(super) attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
     inbox: BTreeMap<(WorkflowKey, String), Stored>,
     pub(super) tokens: BTreeMap<String, Token>,
 }
 
 #[derive(Clone)]
-struct Stored {
+pub(super) struct Stored {
     row: InboxRow,
     held: bool,
 }
@@ -34,6 +35,7 @@ impl State {
         Self {
             nodes,
             executions: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
             records: BTreeMap::new(),
             attributes: BTreeMap::new(),
             inbox: BTreeMap::new(),
@@ -59,9 +61,15 @@ impl State {
     fn apply(&mut self, fence: &Fence, write: &Write) -> Result<Outcome, String> {
         match write {
             Write::Start(new) => self.start(new),
-            Write::Advance(advance) if !self.nodes.owns(fence, advance.shard) => Ok(Outcome::NotOwned),
+            Write::Advance(Advance { shard, .. }) | Write::Retire(Retire { shard, .. }) | Write::Forget(Forget { shard, .. })
+                if !self.nodes.owns(fence, *shard) =>
+            {
+                Ok(Outcome::NotOwned)
+            }
             Write::Advance(advance) => self.advance(advance),
             Write::Deposit(deposit) => self.deposit(deposit),
+            Write::Retire(retire) => self.retire(retire),
+            Write::Forget(forget) => Ok(self.forget(forget)),
         }
     }
 
@@ -84,6 +92,7 @@ impl State {
             request_hash: new.request_hash,
             needs_attention: new.row.needs_attention,
             attempts: new.row.attempts.clone(),
+            retired: false,
         };
         self.executions.insert(new.key.clone(), execution);
         self.records.insert((new.run_id, new.record.first_event), new.record.bytes.clone());
@@ -98,7 +107,8 @@ impl State {
         let moved_on = advance.row.is_some() && execution.rev != advance.rev;
         let taken =
             advance.record.as_ref().is_some_and(|record| self.records.contains_key(&(advance.run_id, record.first_event)));
-        if execution.run_id != advance.run_id || moved_on || taken {
+        let is_gone = execution.retired && (advance.row.is_some() || advance.record.is_some());
+        if execution.run_id != advance.run_id || moved_on || taken || is_gone {
             return Ok(Outcome::Stale);
         }
         let known = |row: &InboxRow| advance.consume.contains(&row.signal_id) || advance.hold.contains(&row.signal_id);
@@ -147,7 +157,7 @@ impl State {
         Ok(Outcome::Deposited)
     }
 
-    fn inbox_of<'a>(&'a self, key: &'a WorkflowKey) -> impl Iterator<Item = &'a Stored> {
+    pub(super) fn inbox_of<'a>(&'a self, key: &'a WorkflowKey) -> impl Iterator<Item = &'a Stored> {
         self.inbox.range((key.clone(), String::new())..).take_while(move |((of, _), _)| of == key).map(|(_, stored)| stored)
     }
 
@@ -165,7 +175,7 @@ impl State {
             .collect();
         let mut inbox: Vec<InboxRow> = self.unread_rows(key).cloned().collect();
         inbox.sort_by(|a, b| (a.received_at, &a.signal_id).cmp(&(b.received_at, &b.signal_id)));
-        Some(Loaded { execution, records, inbox })
+        Some(Loaded { execution, records, inbox, tombstone: self.tombstones.get(key).cloned().unwrap_or_default() })
     }
 
     pub(super) fn upcoming(&self, shards: &[u16], after: Timestamp, until: Timestamp, limit_per_shard: usize) -> Vec<Due> {
@@ -219,7 +229,7 @@ impl State {
     }
 }
 
-fn refuse(reason: Option<String>) -> Result<(), String> {
+pub(super) fn refuse(reason: Option<String>) -> Result<(), String> {
     reason.map_or(Ok(()), Err)
 }
 
@@ -229,6 +239,8 @@ fn unstorable(write: &Write) -> Option<String> {
         Write::Start(new) => unstorable_new(new),
         Write::Advance(advance) => unstorable_advance(advance).or_else(|| advance.spawn.iter().find_map(unstorable_new)),
         Write::Deposit(deposit) => unstorable_deposit(deposit),
+        Write::Retire(retire) => super::retention::unstorable(retire),
+        Write::Forget(_) => None,
     }
 }
 

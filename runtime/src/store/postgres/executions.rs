@@ -32,8 +32,9 @@ pub(super) const INSERT: &str = "INSERT INTO overdue.executions AS e
      WHERE NOT EXISTS (
          SELECT 1 FROM overdue.executions AS o WHERE o.shard = w.shard AND o.type = w.type AND o.id = w.id)
      ON CONFLICT (shard, type, id) DO NOTHING
-     RETURNING e.shard, e.type, e.id, EXISTS (
-         SELECT 1 FROM overdue.inbox AS x WHERE x.shard = e.shard AND x.type = e.type AND x.id = e.id AND NOT x.held)";
+     RETURNING e.shard, e.type, e.id, (
+         SELECT true FROM overdue.inbox AS x
+         WHERE x.shard = e.shard AND x.type = e.type AND x.id = e.id AND NOT x.held LIMIT 1) IS NOT NULL";
 
 /// An execution that was created, and whether unread inbox rows wait for it.
 pub(super) type Created = ((i16, i16, String), bool);
@@ -64,7 +65,7 @@ pub(super) async fn insert(
 
 pub(super) const EXISTING: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL
      FROM unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
      JOIN overdue.executions AS e ON e.shard = w.shard AND e.type = w.type AND e.id = w.id
      JOIN overdue.types AS t ON t.code = e.type
@@ -121,10 +122,11 @@ pub(super) const UNEXPECTED: &str = "SELECT w.place
      LEFT JOIN overdue.executions AS e ON e.shard = w.shard AND e.type = w.type AND e.id = w.id
      LEFT JOIN overdue.history AS h ON h.shard = w.shard AND h.run_id = w.run_id AND h.first_event = w.first_event
      WHERE e.run_id IS NULL OR e.run_id <> w.run_id OR e.rev <> w.rev OR h.run_id IS NOT NULL
+        OR (e.tombstone IS NOT NULL AND (w.rev IS NOT NULL OR w.first_event IS NOT NULL))
      ORDER BY w.place";
 
 /// The places of those transitions whose execution is not as they expect it: not there, of another run, at another `rev`
-/// where it matters, or with their position taken.
+/// where it matters, retired, or with their position taken.
 pub(super) async fn unexpected(
     connection: &mut PgConnection,
     advances: &[(CodedKey<'_>, &Advance)],
@@ -180,7 +182,7 @@ pub(super) async fn update(
 }
 
 pub(super) const FIND: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL
      FROM overdue.types AS t JOIN overdue.executions AS e ON e.type = t.code
      WHERE e.shard = $1 AND t.name = $2 AND e.id = $3";
 
@@ -197,7 +199,7 @@ pub(super) async fn find(connection: &mut PgConnection, shard: u16, key: &Workfl
         .transpose()
 }
 
-/// The execution in the first eleven columns of a row.
+/// The execution in the first twelve columns of a row.
 pub(super) fn execution_of(row: &PgRow) -> Result<Execution, sqlx::Error> {
     let status: i16 = row.try_get(4)?;
     let rev: i32 = row.try_get(7)?;
@@ -213,5 +215,6 @@ pub(super) fn execution_of(row: &PgRow) -> Result<Execution, sqlx::Error> {
         request_hash: row.try_get::<Uuid, _>(8)?.into_bytes(),
         needs_attention: row.try_get(9)?,
         attempts: attempts.map(Bytes::from).unwrap_or_default(),
+        retired: row.try_get(11)?,
     })
 }

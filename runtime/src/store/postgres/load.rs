@@ -1,6 +1,7 @@
 //! Reading executions whole, in one statement: its snapshot is what makes row, history and inbox one state, and a caller
 //! that goes away leaves no transaction behind.
 
+use bytes::Bytes;
 use sqlx::Row;
 use sqlx::postgres::{PgBindIterExt, PgConnection, PgRow};
 use uuid::Uuid;
@@ -14,8 +15,8 @@ use crate::store::{Execution, InboxRow, Loaded};
 use crate::time::Timestamp;
 
 pub(super) const LOAD: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts, w.place, h.first_events, h.events,
-            x.signal_ids, x.names, x.payloads, x.identities, x.received
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, w.place, h.first_events, h.events,
+            x.signal_ids, x.names, x.payloads, x.identities, x.received, e.tombstone
      FROM unnest($1::smallint[], $2::text[], $3::text[]) WITH ORDINALITY AS w (shard, type, id, place)
      JOIN overdue.types AS t ON t.name = w.type
      JOIN overdue.executions AS e ON e.shard = w.shard AND e.type = t.code AND e.id = w.id
@@ -50,24 +51,25 @@ pub(super) async fn load(
     for row in &rows {
         let execution = execution_of(row)?;
         let inbox = inbox_of(row, &execution)?;
-        loaded[place(row.try_get(11)?)] = Some(Loaded { records: records_of(row)?, inbox, execution });
+        let tombstone = row.try_get::<Option<Vec<u8>>, _>(20)?.map(Bytes::from).unwrap_or_default();
+        loaded[place(row.try_get(12)?)] = Some(Loaded { records: records_of(row)?, inbox, execution, tombstone });
     }
     Ok(loaded)
 }
 
 fn records_of(row: &PgRow) -> Result<Vec<Record>, sqlx::Error> {
-    let positions = or_empty::<i64>(row.try_get(12)?);
-    let events = or_empty::<Vec<u8>>(row.try_get(13)?);
+    let positions = or_empty::<i64>(row.try_get(13)?);
+    let events = or_empty::<Vec<u8>>(row.try_get(14)?);
     let records = positions.into_iter().zip(events);
     Ok(records.map(|(first_event, bytes)| Record { first_event: first_event.unsigned_abs(), bytes: bytes.into() }).collect())
 }
 
 fn inbox_of(row: &PgRow, execution: &Execution) -> Result<Vec<InboxRow>, sqlx::Error> {
-    let Some(signal_ids) = row.try_get::<Option<Vec<String>>, _>(14)? else { return Ok(Vec::new()) };
-    let names = or_empty::<String>(row.try_get(15)?);
-    let payloads = or_empty::<String>(row.try_get(16)?);
-    let identities = or_empty::<Uuid>(row.try_get(17)?);
-    let received = or_empty::<i64>(row.try_get(18)?);
+    let Some(signal_ids) = row.try_get::<Option<Vec<String>>, _>(15)? else { return Ok(Vec::new()) };
+    let names = or_empty::<String>(row.try_get(16)?);
+    let payloads = or_empty::<String>(row.try_get(17)?);
+    let identities = or_empty::<Uuid>(row.try_get(18)?);
+    let received = or_empty::<i64>(row.try_get(19)?);
     let rows = signal_ids.into_iter().zip(names).zip(payloads).zip(identities).zip(received);
     rows.map(|((((signal_id, name), payload), identity), received_at)| {
         Ok(InboxRow {

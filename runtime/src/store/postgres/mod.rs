@@ -20,6 +20,7 @@ mod load;
 mod migrate;
 mod nodes;
 mod readers;
+mod retention;
 mod schema;
 mod settings;
 mod shards;
@@ -47,8 +48,8 @@ use self::schema::OlderSchema;
 use self::values::stored_shards;
 use self::writer::{Answer, Command, Writer};
 use super::{
-    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode, Outcome, Page, Position,
-    Sharing, Store, StoreError, StoreFacts, Token, Write,
+    AttributeValue, Closed, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode, Outcome, Page,
+    Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -240,6 +241,28 @@ impl Store for PostgresStore {
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
         let shards = stored_shards(shards);
         inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit).await.map_err(store_error)
+    }
+
+    async fn retirable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        retention::retirable(&mut connection, shard, before, after, limit).await.map_err(store_error)
+    }
+
+    async fn forgettable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        retention::forgettable(&mut connection, shard, before, after, limit).await.map_err(store_error)
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {

@@ -52,7 +52,7 @@ pub(super) static EXISTING: Sized = sized!(
     "(?, ?)",
     ")
      SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL
      FROM w
      CROSS JOIN executions AS e ON e.type = w.type AND e.id = w.id
      CROSS JOIN types AS t ON t.code = e.type
@@ -82,7 +82,8 @@ pub(super) static UNEXPECTED: Sized = sized!(
      FROM w
      WHERE NOT EXISTS (
                SELECT 1 FROM executions AS e
-               WHERE e.type = w.type AND e.id = w.id AND e.run_id = w.run_id AND (w.rev IS NULL OR e.rev = w.rev))
+               WHERE e.type = w.type AND e.id = w.id AND e.run_id = w.run_id AND (w.rev IS NULL OR e.rev = w.rev)
+                 AND (e.tombstone IS NULL OR (w.rev IS NULL AND w.first_event IS NULL)))
         OR EXISTS (SELECT 1 FROM history AS h WHERE h.run_id = w.run_id AND h.first_event = w.first_event)
      ORDER BY w.place"
 );
@@ -149,7 +150,7 @@ pub(super) async fn update(
 }
 
 pub(super) const FIND: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL
          FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
          WHERE t.name = ?1 AND e.id = ?2";
 
@@ -166,20 +167,23 @@ pub(super) async fn find(connection: &mut SqliteConnection, key: &WorkflowKey) -
 
 pub(super) const FIND_MANY: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts, w.key
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL, w.key, e.tombstone
          FROM json_each(?1) AS w
          CROSS JOIN types AS t ON t.name = w.value ->> 0
          CROSS JOIN executions AS e ON e.type = t.code AND e.id = w.value ->> 1
          ORDER BY w.key";
 
+/// An execution's place among the keys asked for, its row, and its tombstone if it has one.
+pub(super) type Found = (usize, Execution, Option<Vec<u8>>);
+
 /// The executions named in `keys` (a JSON array of pairs of type and id), each with its place in `keys`.
-pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<(usize, Execution)>, sqlx::Error> {
+pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<Found>, sqlx::Error> {
     sqlx::query(FIND_MANY)
         .bind(keys)
         .fetch_all(connection)
         .await?
         .iter()
-        .map(|row| Ok((place(row.try_get(11)?), execution_of(row)?)))
+        .map(|row| Ok((place(row.try_get(12)?), execution_of(row)?, row.try_get(13)?)))
         .collect()
 }
 
@@ -189,7 +193,7 @@ pub(super) fn keys_as_json<'a>(keys: impl Iterator<Item = &'a WorkflowKey>) -> S
     serde_json::to_string(&pairs).expect("texts can be written as JSON")
 }
 
-/// The execution in the first eleven columns of a row.
+/// The execution in the first twelve columns of a row.
 pub(super) fn execution_of(row: &SqliteRow) -> Result<Execution, sqlx::Error> {
     let workflow_type: &str = row.try_get(0)?;
     let id: &str = row.try_get(1)?;
@@ -210,10 +214,11 @@ pub(super) fn execution_of(row: &SqliteRow) -> Result<Execution, sqlx::Error> {
         request_hash: request_hash.try_into().map_err(|_| unreadable("executions.request_hash", "a value of another length"))?,
         needs_attention: row.try_get::<i64, _>(9)? != 0,
         attempts: attempts.map(Bytes::from).unwrap_or_default(),
+        retired: row.try_get::<i64, _>(11)? != 0,
     })
 }
 
-fn stored_rev(rev: u64) -> Result<i64, Fault> {
+pub(super) fn stored_rev(rev: u64) -> Result<i64, Fault> {
     i64::try_from(rev).map_err(|_| Fault::Unstorable(format!("rev {rev}")))
 }
 

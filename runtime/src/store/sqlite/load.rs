@@ -1,5 +1,6 @@
 //! Reading executions whole.
 
+use bytes::Bytes;
 use sqlx::sqlite::SqliteConnection;
 
 use super::{executions, history, inbox};
@@ -11,8 +12,9 @@ use crate::store::Loaded;
 pub(super) async fn load(connection: &mut SqliteConnection, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, sqlx::Error> {
     let asked = executions::keys_as_json(keys.iter());
     let mut loaded: Vec<Option<Loaded>> = keys.iter().map(|_| None).collect();
-    for (place, execution) in executions::find_many(connection, &asked).await? {
-        loaded[place] = Some(Loaded { execution, records: Vec::new(), inbox: Vec::new() });
+    for (place, execution, tombstone) in executions::find_many(connection, &asked).await? {
+        let tombstone = tombstone.map(Bytes::from).unwrap_or_default();
+        loaded[place] = Some(Loaded { execution, records: Vec::new(), inbox: Vec::new(), tombstone });
     }
     for (place, record) in history::read(connection, &asked).await? {
         if let Some(whole) = &mut loaded[place] {

@@ -17,6 +17,7 @@ mod lane;
 mod list;
 mod load;
 mod readers;
+mod retention;
 mod schema;
 mod starts;
 mod tokens;
@@ -42,8 +43,8 @@ use self::readers::Readers;
 use self::schema::OlderSchema;
 use self::writer::{Command, Writer};
 use super::{
-    AttributeValue, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Member, Membership, NewNode, Outcome, Owner,
-    Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    AttributeValue, Closed, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Member, Membership, NewNode, Outcome,
+    Owner, Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -211,6 +212,28 @@ impl Store for SqliteStore {
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
         let shards = shards_as_json(shards);
         inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit).await.map_err(store_error)
+    }
+
+    async fn retirable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        retention::retirable(&mut connection, shard, before, after, limit).await.map_err(store_error)
+    }
+
+    async fn forgettable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        retention::forgettable(&mut connection, shard, before, after, limit).await.map_err(store_error)
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {

@@ -22,7 +22,7 @@ pub(super) struct Range<'a> {
 
 pub(in crate::store::postgres) const ANY: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts, a.names, a.forms
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, a.names, a.forms
      FROM (
          SELECT f.shard, f.type, f.id FROM unnest($1::smallint[]) AS s (shard)
          CROSS JOIN LATERAL (
@@ -57,7 +57,7 @@ pub(super) async fn any(
 
 pub(in crate::store::postgres) const NEEDING_ATTENTION: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts, a.names, a.forms
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, a.names, a.forms
      FROM (
          SELECT f.shard, f.type, f.id FROM unnest($1::smallint[]) AS s (shard)
          CROSS JOIN LATERAL (
@@ -92,7 +92,7 @@ pub(super) async fn needing_attention(
 
 pub(in crate::store::postgres) const BLOCKED: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts, a.names, a.forms
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, a.names, a.forms
      FROM (
          SELECT f.shard, f.type, f.id FROM unnest($1::smallint[]) AS s (shard)
          CROSS JOIN LATERAL (
@@ -127,7 +127,7 @@ pub(super) async fn blocked(
 
 pub(in crate::store::postgres) const WITH_ATTRIBUTE: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts, a.names, a.forms
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, a.names, a.forms
      FROM (
          SELECT f.shard, f.type, f.id FROM unnest($1::smallint[]) AS s (shard)
          CROSS JOIN LATERAL (
@@ -178,7 +178,7 @@ pub(super) async fn with_attribute(
 
 pub(in crate::store::postgres) const DUE_BEFORE: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts, a.names, a.forms
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, a.names, a.forms
      FROM (
          SELECT f.shard, f.type, f.id, f.type_name, f.wake_at FROM unnest($1::smallint[]) AS s (shard)
          CROSS JOIN LATERAL (
@@ -234,5 +234,5 @@ pub(super) async fn due_before(
 }
 
 fn listed_of(row: &PgRow) -> Result<Listed, sqlx::Error> {
-    Ok(Listed { execution: execution_of(row)?, attributes: attributes_of(row, 11)? })
+    Ok(Listed { execution: execution_of(row)?, attributes: attributes_of(row, 12)? })
 }

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 pub(in crate::store::sqlite) const ANY: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL
          FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
          WHERE t.code = ?1 AND e.id > ?2
            AND (?3 IS NULL OR e.status = ?3) AND (?4 IS NULL OR e.needs_attention = ?4)
@@ -37,7 +37,7 @@ pub(super) async fn any(
 
 pub(in crate::store::sqlite) const NEEDING_ATTENTION: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL
          FROM types AS t CROSS JOIN executions AS e INDEXED BY executions_attention ON e.type = t.code
          WHERE t.code = ?1 AND e.id > ?2 AND e.needs_attention = 1
            AND (?3 IS NULL OR e.status = ?3)
@@ -63,7 +63,7 @@ pub(super) async fn needing_attention(
 
 pub(in crate::store::sqlite) const BLOCKED: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL
          FROM types AS t CROSS JOIN executions AS e INDEXED BY executions_attention ON e.type = t.code
          WHERE t.code = ?1 AND e.id > ?2 AND e.status = 1
            AND (?3 IS NULL OR e.needs_attention = ?3)
@@ -89,7 +89,7 @@ pub(super) async fn blocked(
 
 pub(in crate::store::sqlite) const WITH_ATTRIBUTE: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL
          FROM types AS t
          CROSS JOIN attributes AS a INDEXED BY attributes_search ON a.type = t.code
          CROSS JOIN executions AS e ON e.type = a.type AND e.id = a.id
@@ -129,7 +129,7 @@ pub(super) async fn with_attribute(
 
 pub(in crate::store::sqlite) const DUE_BEFORE: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL
          FROM json_each(?1) AS s
          CROSS JOIN executions AS e ON e.number IN (
              SELECT d.number

@@ -134,6 +134,19 @@ async fn a_database_of_an_older_program_is_refused_until_it_is_migrated() {
     let all: Vec<_> = schema::MIGRATOR.iter().cloned().collect();
     Migrator::with_migrations(all[..all.len() - 1].to_vec()).run(&mut older).await.unwrap();
     schema::fix_shards(&mut older, 64).await.unwrap();
+    sqlx::query("INSERT INTO types (name) VALUES ('order-timeout')").execute(&mut older).await.unwrap();
+    for (id, status, closed_at) in [("open", 0, None), ("closed", 2, Some(1))] {
+        sqlx::query(
+            "INSERT INTO executions (type, id, shard, run_id, status, closed_at, rev, request_hash, needs_attention)
+             VALUES (1, ?1, 0, randomblob(16), ?2, ?3, 0, randomblob(16), 0)",
+        )
+        .bind(id)
+        .bind(status)
+        .bind(closed_at)
+        .execute(&mut older)
+        .await
+        .unwrap();
+    }
     older.close().await.unwrap();
 
     let message = refusal(&file, 64).await;
@@ -142,6 +155,7 @@ async fn a_database_of_an_older_program_is_refused_until_it_is_migrated() {
     SqliteStore::migrate(&file).await.unwrap();
     let store = opened(&file).await;
     assert_eq!(store.tokens().await.unwrap(), []);
+    assert_eq!(store.list(&Filter::default(), None, 10).await.unwrap().rows.len(), 2, "what was there is there");
     store.close().await;
 }
 
@@ -228,6 +242,8 @@ async fn the_constraints_keep_what_the_program_would_not_write() {
         "UPDATE executions SET run_id = x'00'",
         "UPDATE executions SET id = ''",
         "UPDATE executions SET wake_at = 'tomorrow'",
+        "UPDATE executions SET tombstone = x'01'",
+        "UPDATE executions SET status = 2, closed_at = 1, wake_at = NULL, tombstone = x''",
         "UPDATE history SET first_event = 0",
         "UPDATE history SET events = x''",
         "INSERT INTO history (run_id, first_event, events) SELECT run_id, 1, x'01' FROM executions",

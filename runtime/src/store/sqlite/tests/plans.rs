@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::scratch;
 use crate::store::sqlite::list::{self, rows};
-use crate::store::sqlite::{SqliteStore, attributes, due, executions, history, inbox};
+use crate::store::sqlite::{SqliteStore, attributes, due, executions, history, inbox, retention};
 
 /// The lines of a statement's plan.
 async fn plan(sql: &str) -> Vec<String> {
@@ -50,6 +50,8 @@ async fn no_read_walks_over_the_executions_the_history_or_the_inbox() {
         ("list, blocked", rows::BLOCKED),
         ("list, with an attribute", rows::WITH_ATTRIBUTE),
         ("list, due before", rows::DUE_BEFORE),
+        ("retirable", retention::RETIRABLE),
+        ("forgettable", retention::FORGETTABLE),
     ];
     for (name, sql) in statements {
         is_bounded(name, &plan(sql).await);
@@ -66,6 +68,11 @@ async fn the_writer_reads_by_keys_alone() {
         ("known signals", &inbox::KNOWN),
         ("taking up", &inbox::DELETE),
         ("holding", &inbox::HOLD),
+        ("judging ends", &retention::JUDGE),
+        ("deleting histories", &retention::DELETE_HISTORIES),
+        ("deleting attributes", &retention::DELETE_ATTRIBUTES),
+        ("stripping", &retention::STRIP),
+        ("forgetting", &retention::DELETE),
     ];
     for (name, sized) in statements {
         for sql in sized.0 {
@@ -89,5 +96,15 @@ async fn a_page_is_read_in_the_order_of_its_index() {
     for sql in [rows::ANY, rows::NEEDING_ATTENTION, rows::BLOCKED, rows::WITH_ATTRIBUTE] {
         let plan = plan(sql).await;
         assert!(!plan.iter().any(|line| line.contains("TEMP B-TREE")), "{plan:#?}");
+    }
+}
+
+#[tokio::test]
+async fn what_ended_is_read_in_the_order_of_its_index() {
+    for (sql, index) in [(retention::RETIRABLE, "executions_closed"), (retention::FORGETTABLE, "executions_retired")] {
+        let plan = plan(sql).await;
+        let range = format!("USING INDEX {index} (shard=? AND closed_at>? AND closed_at<?)");
+        assert!(plan.iter().any(|line| line.contains(&range)), "{plan:#?}");
+        assert!(!plan.iter().any(|line| line.contains("TEMP B-TREE FOR ORDER BY")), "{plan:#?}");
     }
 }

@@ -10,6 +10,8 @@ mod error;
 mod list;
 mod membership;
 mod model;
+mod postgres;
+mod rounds;
 mod sqlite;
 mod write;
 
@@ -23,6 +25,7 @@ pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 pub use write::{Advance, Deposit, Forget, NewExecution, Outcome, Refuse, Retire, RowChange, Write};
 

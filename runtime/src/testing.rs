@@ -1,5 +1,8 @@
 //! For tests of workflows and programs: an environment whose time moves only when it is told to.
 
+mod postgres;
+mod proxy;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +13,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+
+#[cfg(test)]
+pub(crate) use postgres::as_server_user;
+pub use postgres::{Fsync, PostgresCluster};
+pub use proxy::{CommitFault, Proxy};
 
 use crate::engine::{Clock, Environment, Randomness, Spawner};
 use crate::time::Timestamp;

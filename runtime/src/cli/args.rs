@@ -72,7 +72,7 @@ pub(super) enum Task {
 
 #[derive(Args)]
 pub(super) struct ServeArgs {
-    /// The store: sqlite:PATH
+    /// The store: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     pub(super) store: Option<String>,
     /// The address to listen on; port 0 takes a free one
@@ -270,7 +270,7 @@ pub(super) enum BreakerTask {
 
 #[derive(Args)]
 pub(super) struct ReplayArgs {
-    /// The store: sqlite:PATH, which no server holds (a copy, for example)
+    /// The store: sqlite:PATH, which no server holds (a copy, for example), or postgres://USER:PASSWORD@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     pub(super) store: String,
     /// The configuration file
@@ -283,9 +283,12 @@ pub(super) struct ReplayArgs {
 
 #[derive(Args)]
 pub(super) struct MigrateArgs {
-    /// The store: sqlite:PATH
+    /// The store: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
     #[arg(long, value_name = "URL", default_value = "sqlite:overdue.db")]
     pub(super) store: String,
+    /// Let this PostgreSQL role call overdue.start_workflow and overdue.signal_workflow, and nothing else
+    #[arg(long, value_name = "ROLE")]
+    pub(super) allow: Option<String>,
 }
 
 #[derive(Args)]

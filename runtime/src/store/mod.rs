@@ -10,6 +10,8 @@ mod error;
 mod list;
 mod membership;
 mod model;
+mod postgres;
+mod rounds;
 mod sqlite;
 mod transfer;
 mod write;
@@ -24,6 +26,7 @@ pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 pub use transfer::{
     CarriedExecution, CarriedSignal, CopyError, CopyReport, Counts, Imported, Parcel, Place, Portable, Standing, StoreName, copy,

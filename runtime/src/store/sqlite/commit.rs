@@ -1,14 +1,13 @@
 //! Applying a batch: the fence first, then the writes in rounds in which their order makes no difference.
 
-use std::collections::{HashMap, HashSet};
-use std::ops::Range;
+use std::collections::HashMap;
 
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::Fault;
 use super::{advances, deposits, inbox, lane, retention, starts, types};
-use crate::id::WorkflowKey;
-use crate::store::{Fence, NewExecution, Outcome, Write};
+use crate::store::rounds::rounds;
+use crate::store::{Fence, Outcome, Write};
 
 /// What the writer remembers of the database from batch to batch. Whoever rolls back forgets it.
 #[derive(Default)]
@@ -74,42 +73,4 @@ pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]
         retention::apply(batch, &ends, &mut outcomes).await?;
     }
     Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())
-}
-
-/// Cuts a batch before each write that is about an execution which the round so far touches. Deposits to one inbox may
-/// share a round: they are judged one by one.
-fn rounds(writes: &[Write]) -> Vec<Range<usize>> {
-    let mut rounds = Vec::new();
-    let mut begin = 0;
-    let (mut changed, mut deposited): (HashSet<&WorkflowKey>, HashSet<&WorkflowKey>) = Default::default();
-    for (index, write) in writes.iter().enumerate() {
-        let (changes, deposit) = keys(write);
-        let met = changes.iter().any(|key| changed.contains(key) || deposited.contains(key))
-            || deposit.is_some_and(|key| changed.contains(key));
-        if met {
-            rounds.push(begin..index);
-            begin = index;
-            changed.clear();
-            deposited.clear();
-        }
-        changed.extend(changes);
-        deposited.extend(deposit);
-    }
-    rounds.push(begin..writes.len());
-    rounds
-}
-
-/// The executions that a write changes, and the one whose inbox it adds to.
-fn keys(write: &Write) -> (Vec<&WorkflowKey>, Option<&WorkflowKey>) {
-    fn of_new(new: &NewExecution) -> impl Iterator<Item = &WorkflowKey> {
-        std::iter::once(&new.key).chain(new.consume.iter().map(|(key, _)| key))
-    }
-    match write {
-        Write::Start(new) => (of_new(new).collect(), None),
-        Write::Advance(advance) => (std::iter::once(&advance.key).chain(advance.spawn.iter().flat_map(of_new)).collect(), None),
-        Write::Deposit(deposit) => (Vec::new(), Some(&deposit.row.key)),
-        Write::Refuse(refuse) => (vec![&refuse.key], None),
-        Write::Retire(retire) => (vec![&retire.key], None),
-        Write::Forget(forget) => (vec![&forget.key], None),
-    }
 }

@@ -1,0 +1,334 @@
+//! The shared store: one PostgreSQL, 15 or later, one or many nodes.
+//!
+//! A commit is durable when it returns: a server that would not keep it is refused. Each node writes through one session,
+//! and every commit begins with the fence of the node's lane. Nothing here listens for notifications: what is to be done is
+//! found by reading state.
+
+mod advances;
+mod attributes;
+mod commit;
+mod connection;
+mod deposits;
+mod due;
+mod error;
+mod executions;
+mod history;
+mod inbox;
+mod lane;
+mod list;
+mod load;
+mod migrate;
+mod nodes;
+mod readers;
+mod requests;
+mod retention;
+mod schema;
+mod settings;
+mod shards;
+mod starts;
+mod takeover;
+mod tokens;
+mod types;
+mod values;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Connection;
+use sqlx::postgres::{PgConnection, PgPool};
+use tokio::sync::{mpsc, oneshot};
+
+use self::connection::Target;
+use self::error::store_error;
+use self::readers::Readers;
+use self::schema::OlderSchema;
+use self::values::stored_shards;
+use self::writer::{Answer, Command, Writer};
+use super::{
+    AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
+    Outcome, Page, Position, RequestedStart, Sharing, Store, StoreError, StoreFacts, Token, Write,
+};
+use crate::id::WorkflowKey;
+use crate::time::Timestamp;
+
+/// The most shards of a database: they are stored in two bytes, signed.
+const SHARDS_MAX: u16 = i16::MAX.unsigned_abs();
+
+/// A store in one PostgreSQL database.
+pub struct PostgresStore {
+    facts: StoreFacts,
+    all_shards: Vec<i16>,
+    target: Target,
+    readers: Readers,
+    renewer: PgPool,
+    commands: mpsc::Sender<Command>,
+}
+
+impl PostgresStore {
+    /// Opens the database that `url` names (`postgres://user:password@host:port/database`). An empty one gets the schema
+    /// `overdue`, with this number of shards.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`], with what to do about it: when the database cannot be reached, has another number of
+    /// shards, was written by an older program or by a newer one that this one cannot live beside, when its server would
+    /// lose acknowledged commits or is a standby, or when a pooler shares backends between sessions.
+    pub async fn open(url: &str, shards: u16) -> Result<Self, StoreError> {
+        if shards > SHARDS_MAX {
+            return Err(StoreError::Refused(format!("{shards} shards are too many: PostgreSQL stores up to {SHARDS_MAX}")));
+        }
+        let target = Target::parse(url)?;
+        let mut connection = Self::session(&target).await?;
+        let version = match Self::prepare(&mut connection, &target, shards).await {
+            Ok(version) => version,
+            Err(error) => {
+                let _ = connection.close().await;
+                return Err(error);
+            }
+        };
+        let readers = Readers { engine: target.engine_readers(), people: target.people_readers() };
+        let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
+        #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
+        tokio::spawn(Writer::new(target.clone(), shards, connection).run(queue));
+        Ok(Self {
+            facts: StoreFacts { shards, database: format!("PostgreSQL {version}"), sharing: Sharing::Shared },
+            all_shards: stored_shards(&(0..shards).collect::<Vec<_>>()),
+            readers,
+            renewer: target.renewer(),
+            target,
+            commands,
+        })
+    }
+
+    /// Brings the database to this program's schema. One that is current, or newer and compatible, is left as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the database cannot be reached or used, or when another session holds a lock for
+    /// longer than five seconds; it is named then, and the migration can be repeated.
+    pub async fn migrate(url: &str) -> Result<(), StoreError> {
+        let target = Target::parse(url)?;
+        let mut connection = Self::session(&target).await?;
+        let migrated = schema::prepare(&mut connection, &target, OlderSchema::Migrate).await;
+        let _ = connection.close().await;
+        migrated
+    }
+
+    /// Lets a database role start workflows and send signals by `overdue.start_workflow` and `overdue.signal_workflow`, and
+    /// nothing else.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the database cannot be reached, has no such role, or this user may not grant it.
+    pub async fn allow(url: &str, role: &str) -> Result<(), StoreError> {
+        let mut connection = Target::parse(url)?.open_plain().await?;
+        let allowed = requests::allow(&mut connection, role).await;
+        let _ = connection.close().await;
+        allowed.map_err(|error| StoreError::Refused(format!("role {role:?} cannot be allowed to start workflows: {error}")))
+    }
+
+    /// Whether a store was created in the database that `url` names.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the database cannot be reached.
+    pub async fn exists(url: &str) -> Result<bool, StoreError> {
+        let mut connection = Target::parse(url)?.open_plain().await?;
+        let exists = schema::exists(&mut connection).await;
+        let _ = connection.close().await;
+        exists
+    }
+
+    /// A session for writing, which nothing shares with others.
+    async fn session(target: &Target) -> Result<PgConnection, StoreError> {
+        settings::check_no_pooler(target).await?;
+        target.open_writer().await.map_err(|error| target.unreachable(&error))
+    }
+
+    async fn prepare(connection: &mut PgConnection, target: &Target, shards: u16) -> Result<String, StoreError> {
+        let version = settings::check_server(connection, target.durability).await?;
+        schema::prepare(connection, target, OlderSchema::Refuse).await?;
+        schema::fix_shards(connection, shards).await?;
+        Ok(version)
+    }
+
+    /// The shard of an execution.
+    fn shard(&self, key: &WorkflowKey) -> u16 {
+        key.shard(self.facts.shards)
+    }
+
+    /// Hands a command to the writer and waits for its answer. Whoever stops waiting does not stop the command.
+    async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).await.map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// The same for what is written under a fence.
+    async fn ask_fenced<T>(&self, command: impl FnOnce(Answer<T, CommitError>) -> Command) -> Result<T, CommitError> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.send(command(answer)).await.map_err(|_| CommitError::Unavailable(StoreError::Closed.to_string()))?;
+        // The writer dropped the command unanswered: it was closed before its turn, or it was lost in the middle of it.
+        answered.await.map_err(|_| CommitError::Unknown("the store's writer ended".into()))?
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn facts(&self) -> &StoreFacts {
+        &self.facts
+    }
+
+    async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
+        self.ask(|answer| Command::Join(nodes::Join(node.clone()), answer)).await
+    }
+
+    async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError> {
+        let mut connection = self.renewer.acquire().await.map_err(store_error)?;
+        nodes::renew(&mut connection, &fence.node_id, lease).await.map_err(store_error)
+    }
+
+    async fn claim(&self, fence: &Fence, most: usize) -> Result<Vec<u16>, CommitError> {
+        self.ask_fenced(|answer| Command::Claim(shards::Claim { fence: fence.clone(), most }, answer)).await
+    }
+
+    async fn hand_over(&self, fence: &Fence, shards: &[u16], to: Option<&str>) -> Result<(), CommitError> {
+        let work = shards::HandOver { fence: fence.clone(), shards: shards.to_vec(), to: to.map(str::to_owned) };
+        self.ask_fenced(|answer| Command::HandOver(work, answer)).await
+    }
+
+    async fn take_over(&self, node_id: &str, lease: Duration) -> Result<bool, StoreError> {
+        if self.commands.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        // A caller that goes away leaves no transaction half way: the task goes on.
+        #[expect(clippy::disallowed_methods, reason = "the task is this store's own and ends by itself")]
+        let taking = tokio::spawn(takeover::take_over(self.target.clone(), node_id.to_owned(), lease));
+        taking.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
+    }
+
+    async fn raise(&self, fence: &Fence) -> Result<Option<Fence>, StoreError> {
+        self.ask(|answer| Command::Raise(lane::Raise(fence.clone()), answer)).await
+    }
+
+    async fn leave(&self, fence: &Fence) -> Result<(), StoreError> {
+        self.ask(|answer| Command::Leave(nodes::Leave(fence.clone()), answer)).await
+    }
+
+    async fn commit(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+        let batch = commit::Batch { fence: fence.clone(), writes: writes.to_vec() };
+        self.ask_fenced(|answer| Command::Commit(batch, answer)).await
+    }
+
+    async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
+        let shards = stored_shards(&keys.iter().map(|key| self.shard(key)).collect::<Vec<_>>());
+        load::load(&mut *self.readers.connection().await?, keys, &shards).await.map_err(store_error)
+    }
+
+    async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {
+        executions::find(&mut *self.readers.connection().await?, self.shard(key), key).await.map_err(store_error)
+    }
+
+    async fn due(&self, shards: &[u16], until: Timestamp, limit_per_shard: usize) -> Result<Vec<Due>, StoreError> {
+        let shards = stored_shards(shards);
+        due::due(&mut *self.readers.connection().await?, &shards, until, limit_per_shard).await.map_err(store_error)
+    }
+
+    async fn upcoming(
+        &self,
+        shards: &[u16],
+        after: Timestamp,
+        until: Timestamp,
+        limit_per_shard: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        let shards = stored_shards(shards);
+        let mut connection = self.readers.connection().await?;
+        due::upcoming(&mut connection, &shards, after, until, limit_per_shard).await.map_err(store_error)
+    }
+
+    async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
+        let shards = stored_shards(shards);
+        inbox::unread_keys(&mut *self.readers.connection().await?, &shards, limit).await.map_err(store_error)
+    }
+
+    async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
+        let shards = stored_shards(shards);
+        inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit).await.map_err(store_error)
+    }
+
+    async fn retirable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        retention::retirable(&mut connection, shard, before, after, limit).await.map_err(store_error)
+    }
+
+    async fn forgettable(
+        &self,
+        shard: u16,
+        before: Timestamp,
+        after: Option<&Closed>,
+        limit: usize,
+    ) -> Result<Vec<Closed>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        retention::forgettable(&mut connection, shard, before, after, limit).await.map_err(store_error)
+    }
+
+    async fn declare(&self, types: &[DeclaredType]) -> Result<(), StoreError> {
+        self.ask(|answer| Command::Declare(requests::Declare(types.to_vec()), answer)).await
+    }
+
+    async fn requested_starts(&self, shards: &[u16], types: &[String], limit: usize) -> Result<Vec<RequestedStart>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        requests::requested(&mut connection, &stored_shards(shards), types, limit).await.map_err(store_error)
+    }
+
+    async fn requested_start(&self, key: &WorkflowKey) -> Result<Option<RequestedStart>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        let shard = i16::try_from(self.shard(key)).unwrap_or(i16::MAX);
+        requests::find(&mut connection, shard, key).await.map_err(store_error)
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
+        let mut connection = self.readers.page().await?;
+        list::page(&mut connection, filter, after, limit, &self.all_shards).await.map_err(store_error)
+    }
+
+    async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError> {
+        attributes::of_one(&mut *self.readers.connection().await?, self.shard(key), key).await.map_err(store_error)
+    }
+
+    async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
+        let mut connection = self.readers.page().await?;
+        list::derived(&mut connection, root_id, self.facts.shards, limit).await.map_err(store_error)
+    }
+
+    async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {
+        self.ask(|answer| Command::CreateToken(tokens::Create(token.clone()), answer)).await
+    }
+
+    async fn find_token(&self, secret_hash: &[u8; 32]) -> Result<Option<Token>, StoreError> {
+        tokens::find(&mut *self.readers.connection().await?, secret_hash).await.map_err(store_error)
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        tokens::all(&mut *self.readers.connection().await?).await.map_err(store_error)
+    }
+
+    async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
+        self.ask(|answer| Command::RevokeToken(tokens::Revoke(name.to_owned()), answer)).await
+    }
+
+    async fn close(&self) {
+        self.renewer.close().await;
+        self.readers.close().await;
+        let (answer, answered) = oneshot::channel();
+        if self.commands.send(Command::Close { answer }).await.is_ok() {
+            let _ = answered.await;
+        }
+    }
+}

@@ -66,6 +66,7 @@ impl Client {
             payload: signal.payload,
             identity: signal.identity,
             received_at: self.engine().environment().clock.now(),
+            unchecked: false,
         };
         match self.engine().commit(Write::Deposit(Deposit { row })).await? {
             Ok(Outcome::Deposited) => Some(Answer::Buffered),

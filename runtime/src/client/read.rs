@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::{Client, ClientError};
 use crate::history::{Event, decode};
 use crate::id::WorkflowKey;
-use crate::store::{Loaded, StoreError};
+use crate::store::{Loaded, RequestedStart, StoreError};
 
 /// A page of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -38,9 +38,23 @@ impl Client {
     /// The whole of an execution, as it is stored.
     pub(super) async fn read(&self, key: &WorkflowKey) -> Result<(Loaded, Vec<Event>), ClientError> {
         let mut loaded = self.engine().store().load(std::slice::from_ref(key)).await?;
-        let Some(loaded) = loaded.pop().flatten() else { return Err(ClientError::not_found(key)) };
+        let Some(loaded) = loaded.pop().flatten() else { return Err(self.missing(key).await) };
         let (events, _) =
             decode(loaded.execution.run_id, &loaded.records).map_err(|error| StoreError::Corrupt(format!("{key}: {error}")))?;
         Ok((loaded, events))
+    }
+
+    /// Why there is no such execution, if that is known.
+    async fn missing(&self, key: &WorkflowKey) -> ClientError {
+        match self.engine().store().requested_start(key).await {
+            Err(error) => error.into(),
+            Ok(None) => ClientError::not_found(key),
+            Ok(Some(RequestedStart { refused: None, .. })) => {
+                ClientError::NotFound(format!("{key} was asked for inside the store and is about to be started"))
+            }
+            Ok(Some(RequestedStart { refused: Some(reason), .. })) => {
+                ClientError::NotFound(format!("{key} was asked for inside the store and not started: {reason}"))
+            }
+        }
     }
 }

@@ -1,41 +1,17 @@
 //! Starting workflows: the first transition is made here, in memory, and committed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Client, ClientError};
-use crate::engine::{Active, CommitFailure, Engine, Message, Start, new_run_id};
-use crate::id::{RunId, WorkflowKey, check_id};
-use crate::payload::{InvalidField, Payload};
-use crate::store::{AttributeValue, Execution, Outcome, Status, Write};
+pub use crate::engine::StartRequest;
+use crate::engine::{Active, CommitFailure, Engine, Message, Start, StartRefused};
+use crate::id::{RunId, WorkflowKey};
+use crate::store::{Execution, Outcome, Status, Write};
 use crate::time::Timestamp;
-
-/// The most search attributes of one execution.
-const ATTRIBUTES_MAX: usize = 20;
-/// The longest name of a search attribute, and the longest text value, in bytes.
-const ATTRIBUTE_BYTES_MAX: usize = 200;
-/// The largest input, in bytes.
-const INPUT_BYTES_MAX: usize = 1024 * 1024;
-
-/// A request to start a workflow.
-#[derive(Clone, Debug)]
-pub struct StartRequest {
-    /// Workflow type.
-    pub workflow_type: String,
-    /// Workflow id: one execution an id, for ever.
-    pub id: String,
-    /// The workflow's input.
-    pub input: Payload,
-    /// When to begin, if not at once.
-    pub start_at: Option<Timestamp>,
-    /// Search attributes: strings, numbers, truth values.
-    pub attributes: BTreeMap<String, Payload>,
-    /// The caller's W3C trace context.
-    pub traceparent: Option<String>,
-}
+use crate::workflow::WorkflowRegistry;
 
 /// A workflow that was started, now or before.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -105,35 +81,20 @@ impl Client {
     }
 
     fn check_start(&self, request: StartRequest) -> Result<Start, ClientError> {
-        let engine = self.engine();
-        let workflows = &engine.code().workflows;
-        let Some(workflow) = workflows.get(&request.workflow_type) else {
-            return Err(ClientError::unknown_type(&request.workflow_type, workflows));
-        };
-        check_id(&request.id).map_err(|error| ClientError::invalid_id(&error))?;
-        if request.input.len() > INPUT_BYTES_MAX {
-            return Err(ClientError::TooLarge(format!(
-                "input has {} bytes, the limit is {INPUT_BYTES_MAX}",
-                request.input.len()
-            )));
-        }
-        let key = WorkflowKey::new(request.workflow_type.as_str(), request.id.as_str());
-        let within = |fields: Vec<InvalidField>| fields.into_iter().map(|field| field.within("input")).collect();
-        workflow.check(&key, &request.input).map_err(|fields| ClientError::Invalid(within(fields)))?;
-        let attributes = check_attributes(&request.attributes)?;
-        let request_hash = request_hash(&request)?;
-        let environment = engine.environment();
-        let now = environment.clock.now();
-        Ok(Start {
-            shard: key.shard(engine.store().facts().shards),
-            run_id: new_run_id(now, &mut || environment.random.next_u64()),
-            key,
-            request_hash,
-            input: request.input,
-            start_at: request.start_at,
-            attributes,
-            traceparent: request.traceparent,
-        })
+        let environment = self.engine().environment();
+        let (code, shards) = (self.engine().code(), self.engine().store().facts().shards);
+        Start::checked(code, shards, request, environment.clock.now(), &mut || environment.random.next_u64())
+            .map_err(|refused| refused_start(refused, &code.workflows))
+    }
+}
+
+fn refused_start(refused: StartRefused, workflows: &WorkflowRegistry) -> ClientError {
+    match refused {
+        StartRefused::UnknownType(found) => ClientError::unknown_type(&found, workflows),
+        StartRefused::Id(error) => ClientError::invalid_id(&error),
+        StartRefused::TooLarge(message) => ClientError::TooLarge(message),
+        StartRefused::Invalid(fields) => ClientError::Invalid(fields),
+        StartRefused::Unreadable | StartRefused::Unstorable(_) => ClientError::Rejected,
     }
 }
 
@@ -178,35 +139,4 @@ fn response(row: &Execution, replayed: bool) -> StartResponse {
         wake_at: row.wake_at,
         replayed,
     }
-}
-
-fn check_attributes(attributes: &BTreeMap<String, Payload>) -> Result<BTreeMap<String, (Payload, AttributeValue)>, ClientError> {
-    let invalid =
-        |name: &str, message: String| ClientError::Invalid(vec![InvalidField::new(format!("attributes.{name}"), message)]);
-    if attributes.len() > ATTRIBUTES_MAX {
-        return Err(ClientError::Invalid(vec![InvalidField::new("attributes", format!("at most {ATTRIBUTES_MAX} attributes"))]));
-    }
-    let mut checked = BTreeMap::new();
-    for (name, payload) in attributes {
-        if name.is_empty() || name.len() > ATTRIBUTE_BYTES_MAX || name.chars().any(char::is_control) {
-            return Err(invalid(name, format!("a name has 1 to {ATTRIBUTE_BYTES_MAX} bytes, without control characters")));
-        }
-        let value = match payload.parse::<serde_json::Value>() {
-            Ok(serde_json::Value::String(text)) if text.len() <= ATTRIBUTE_BYTES_MAX => AttributeValue::Text(text),
-            Ok(serde_json::Value::Number(_)) => AttributeValue::Number(payload.clone()),
-            Ok(serde_json::Value::Bool(value)) => AttributeValue::Bool(value),
-            _ => return Err(invalid(name, format!("a text of at most {ATTRIBUTE_BYTES_MAX} bytes, a number, true or false"))),
-        };
-        checked.insert(name.clone(), (payload.clone(), value));
-    }
-    Ok(checked)
-}
-
-/// The same request is one with the same input, `startAt` and attributes, as JSON values.
-fn request_hash(request: &StartRequest) -> Result<[u8; 16], ClientError> {
-    #[derive(Serialize)]
-    struct Compared<'a>(&'a Payload, Option<Timestamp>, &'a BTreeMap<String, Payload>);
-    let compared =
-        Payload::of(&Compared(&request.input, request.start_at, &request.attributes)).map_err(|_| ClientError::Rejected)?;
-    Ok(compared.canonical_hash())
 }

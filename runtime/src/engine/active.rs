@@ -1,19 +1,19 @@
 //! An execution at work: its row, what its history adds up to, and the machine that runs its workflow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::attempt::effective;
 use super::notes::{BlockedNote, Notes};
+use super::start::Start;
 use super::tombstone::Tombstone;
 use super::wake::wake_at;
 use super::{BLOCKED_BACKOFF, Call};
 use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, BreakerPanel};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
-use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
 use crate::replay::Machine;
-use crate::store::{AttributeValue, Execution, InboxRow, Loaded, NewExecution, RowChange, Status};
+use crate::store::{Execution, InboxRow, Loaded, NewExecution, RowChange, Status};
 use crate::time::Timestamp;
 use crate::workflow::{ReplayFault, WorkflowRegistry};
 
@@ -45,19 +45,6 @@ pub(crate) struct Active {
     /// Events of the transition that is being built.
     pub(crate) pending: Vec<EventKind>,
     pending_at: Timestamp,
-}
-
-/// A start that was checked.
-#[derive(Clone, Debug)]
-pub(crate) struct Start {
-    pub(crate) key: WorkflowKey,
-    pub(crate) shard: u16,
-    pub(crate) run_id: RunId,
-    pub(crate) request_hash: [u8; 16],
-    pub(crate) input: Payload,
-    pub(crate) start_at: Option<Timestamp>,
-    pub(crate) attributes: BTreeMap<String, (Payload, AttributeValue)>,
-    pub(crate) traceparent: Option<String>,
 }
 
 impl Active {
@@ -110,6 +97,7 @@ impl Active {
             row,
             attributes: start.attributes.into_iter().map(|(name, (_, value))| (name, value)).collect(),
             consume: Vec::new(),
+            requested: false,
         };
         Ok((new, active))
     }

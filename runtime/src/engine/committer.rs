@@ -304,6 +304,7 @@ fn keys_of(write: &Write) -> Vec<&WorkflowKey> {
     match write {
         Write::Start(new) => vec![&new.key],
         Write::Advance(advance) => std::iter::once(&advance.key).chain(advance.spawn.iter().map(|new| &new.key)).collect(),
+        Write::Refuse(refuse) => vec![&refuse.key],
         Write::Deposit(_) => Vec::new(),
         Write::Retire(retire) => vec![&retire.key],
         Write::Forget(forget) => vec![&forget.key],
@@ -320,6 +321,6 @@ fn bytes_of(write: &Write) -> usize {
         Write::Advance(advance) => advance.record.as_ref().map_or(0, |record| record.bytes.len()),
         Write::Deposit(deposit) => deposit.row.payload.len(),
         Write::Retire(retire) => retire.tombstone.len(),
-        Write::Forget(_) => 0,
+        Write::Refuse(_) | Write::Forget(_) => 0,
     }
 }

@@ -118,6 +118,7 @@ impl Shared {
             owned: self.ownership.watch(),
             period: self.config.scan,
             timers: self.config.timers,
+            types: self.code.workflows.types().map(str::to_owned).collect(),
             buffer: self.config.buffer,
             limit: Arc::clone(&limit),
             core: core.clone(),

@@ -24,6 +24,7 @@ mod scanner;
 mod settle;
 mod shell;
 mod signal;
+mod start;
 mod steward;
 mod store_clock;
 #[cfg(test)]
@@ -42,14 +43,18 @@ pub use node::{Engine, EngineConfig, EngineError};
 pub use retention::Retain;
 
 pub(crate) use self::core::Message;
-pub(crate) use active::{Active, Start};
+pub(crate) use active::Active;
 pub(crate) use ask::Ask;
 pub(crate) use committer::{CommitFailure, CommitRequest, ReplyTo};
 pub(crate) use notes::{AttemptNote, Notes};
 pub(crate) use ownership::Route;
-pub(crate) use signal::{SignalCheck, check_against};
+pub(crate) use signal::{SignalCheck, check_against, is_readable};
+pub use start::StartRequest;
+pub(crate) use start::{Start, StartRefused};
 pub(crate) use tombstone::Tombstone;
-pub(crate) use transition::{Step, late_execution, new_run_id};
+#[cfg(test)]
+pub(crate) use transition::new_run_id;
+pub(crate) use transition::{Step, late_execution};
 
 use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions, RetryPolicy};
 use crate::id::{RunId, WorkflowKey};

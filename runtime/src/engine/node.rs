@@ -15,7 +15,7 @@ use super::retention::Retain;
 use super::store_clock::StoreClock;
 use super::{Answer, Clock, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
 use crate::id::WorkflowKey;
-use crate::store::{Fence, Member, Outcome, Store, StoreError, Write};
+use crate::store::{DeclaredType, Fence, Member, Outcome, Store, StoreError, Write};
 
 /// A workflow that computes longer than this without waiting makes the node unready.
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -134,6 +134,7 @@ impl Engine {
             at_work: Arc::default(),
             door: watch::Sender::new(None),
         };
+        shared.store.declare(&declared(&shared.code)).await?;
         let fence = shared.join(&secret, None).await?;
         let (draining, drain_asked) = watch::channel(false);
         let lives = live_on(shared.clone(), secret.clone(), fence, drain_asked);
@@ -262,6 +263,21 @@ impl Engine {
         let _ = phase.wait_for(|phase| matches!(phase, Phase::Stopped | Phase::Failed(_))).await;
         self.store().close().await;
     }
+}
+
+fn declared(code: &Registries) -> Vec<DeclaredType> {
+    let declared = |name: &str| DeclaredType {
+        name: name.to_owned(),
+        signals: code
+            .workflows
+            .get(name)
+            .map(|workflow| workflow.signal_names())
+            .unwrap_or_default()
+            .into_iter()
+            .map(Into::into)
+            .collect(),
+    };
+    code.workflows.types().map(declared).collect()
 }
 
 /// One incarnation after another, until the node is drained or has to stop.

@@ -20,6 +20,10 @@ const UNREAD_MAX: usize = 1_000;
 const BLOCKED_MAX: usize = 1_000;
 /// The most unclaimed signals that one scan takes up.
 const UNCLAIMED_MAX: usize = 100;
+/// The most requested starts that one scan takes up. When there are as many, the next scan follows soon.
+const REQUESTED_MAX: usize = 2_000;
+/// Then it follows after one part in so many of the period.
+const FULL_SHARE: u32 = 10;
 /// Unclaimed signals are looked for in every so many scans: they wait a day anyway.
 const SCANS_PER_UNCLAIMED: u32 = 10;
 /// The most upcoming pairs that are read for one shard; what is later is read by a later scan.
@@ -37,6 +41,8 @@ pub(crate) struct Scanner {
     pub(crate) period: Duration,
     /// Whether pairs of the near horizon are read ahead.
     pub(crate) timers: bool,
+    /// The workflow types whose starts may be asked for inside the store.
+    pub(crate) types: Vec<String>,
     /// How long a signal waits for its execution to be started.
     pub(crate) buffer: Duration,
     /// How many due executions of one shard to ask for; kept by the core.
@@ -53,8 +59,12 @@ impl Scanner {
                 return;
             }
             let began = self.clock.monotonic();
+            let mut period = self.period;
             match self.scan(round).await {
                 Ok(scan) => {
+                    if scan.requested.len() >= REQUESTED_MAX {
+                        period /= FULL_SHARE;
+                    }
                     if self.core.send(Incoming::Message(Message::Scanned(scan))).is_err() {
                         return;
                     }
@@ -63,7 +73,7 @@ impl Scanner {
                 Err(error) => tracing::error!(error = %error, "scan failed; the next one follows"),
             }
             let took = self.clock.monotonic().saturating_sub(began);
-            let pause = self.period.max(took.saturating_mul(SCAN_SHARE - 1));
+            let pause = period.max(took.saturating_mul(SCAN_SHARE - 1));
             let clock = Arc::clone(&self.clock);
             tokio::select! {
                 biased;
@@ -92,6 +102,7 @@ impl Scanner {
             let before = now.saturating_sub(self.buffer);
             scan.unclaimed = self.store.unclaimed(&shards, before, UNCLAIMED_MAX).await?;
         }
+        scan.requested = self.store.requested_starts(&shards, &self.types, REQUESTED_MAX).await?;
         Ok(scan)
     }
 }

@@ -1,7 +1,9 @@
 //! Whether a signal is new, a repeated delivery, or contradicts one that was recorded.
 
-use super::{Active, IncomingSignal};
+use super::{Active, IncomingSignal, Registries};
 use crate::history::SeenSignal;
+use crate::payload::InvalidField;
+use crate::store::InboxRow;
 use crate::workflow::ErasedWorkflow;
 
 /// What a signal is to the signals that a history holds.
@@ -52,4 +54,37 @@ pub(crate) fn check_against(signal: &IncomingSignal, seen: &[SeenSignal], workfl
         return if same { SignalCheck::Duplicate } else { SignalCheck::Conflict };
     }
     SignalCheck::New
+}
+
+/// Whether a stored signal has the shape that its type declares. Only one that nobody checked may not.
+pub(crate) fn is_readable(code: &Registries, row: &InboxRow) -> bool {
+    if !row.unchecked {
+        return true;
+    }
+    // A program that does not know the type cannot tell.
+    let Some(workflow) = code.workflows.get(row.key.workflow_type()) else { return true };
+    let declared: Result<_, String> = workflow.signal(&row.name).ok_or_else(|| format!("there is no signal {:?}", row.name));
+    let checked = declared.and_then(|declared| declared.check(&row.payload).map_err(|fields: Vec<InvalidField>| join(&fields)));
+    match checked {
+        Ok(_) => true,
+        Err(reason) => {
+            tracing::error!(
+                workflow.type = row.key.workflow_type(), workflow.id = row.key.id(), signal.name = row.name, error = reason,
+                "stored signal cannot be read; it is held"
+            );
+            false
+        }
+    }
+}
+
+/// A stored signal in the form in which it is compared with others.
+pub(crate) fn signal_of(row: InboxRow, workflow: Option<&dyn ErasedWorkflow>) -> IncomingSignal {
+    let checked = workflow.and_then(|workflow| workflow.signal(&row.name)?.check(&row.payload).ok());
+    let identity = checked.as_ref().filter(|_| row.unchecked).map_or(row.identity, |checked| checked.identity);
+    let subject = checked.and_then(|checked| checked.subject);
+    IncomingSignal { name: row.name, signal_id: row.signal_id, payload: row.payload, subject, identity }
+}
+
+fn join(fields: &[InvalidField]) -> String {
+    fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

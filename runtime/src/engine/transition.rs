@@ -1,10 +1,11 @@
 //! One transition of one execution: inputs in, events and commands out. Pure: time and randomness are arguments.
 
-use super::active::{Active, Registries, Start};
+use super::active::{Active, Registries};
 use super::attempt::{AfterFailure, after_failure, after_recovery};
 use super::notes::AttemptNote;
-use super::signal::{SignalCheck, check_against};
-use super::{Answer, Input, OperatorAction, RefusedInput, ReplyId};
+use super::signal::{SignalCheck, check_against, is_readable, signal_of};
+use super::start::Start;
+use super::{Answer, IncomingSignal, Input, OperatorAction, RefusedInput, ReplyId};
 use crate::activity::ActivityFailure;
 use crate::history::{EventKind, FailureClass};
 use crate::id::RunId;
@@ -40,6 +41,14 @@ pub(crate) struct Draft {
     pub(crate) left: Vec<Input>,
 }
 
+/// What a transition takes with it besides its events.
+struct Taken {
+    consume: Vec<String>,
+    hold: Vec<String>,
+    spawn: Vec<NewExecution>,
+    fired: bool,
+}
+
 impl Active {
     /// Folds `inputs` into one transition.
     ///
@@ -48,7 +57,7 @@ impl Active {
     pub(crate) fn transition(&mut self, inputs: Vec<Input>, step: &mut Step<'_>) -> Result<Draft, ReplayFault> {
         self.begin(step.now);
         let mut draft = Draft { advance: None, answers: Vec::new(), spawned: Vec::new(), left: Vec::new() };
-        let mut consume = Vec::new();
+        let (mut consume, mut hold) = (Vec::new(), Vec::new());
         let mut fired = false;
         let mut bytes = 0;
         let mut behind = Vec::new();
@@ -58,7 +67,7 @@ impl Active {
             if self.folded.closing.is_some() || is_full {
                 match input {
                     // A stored signal behind the end is late in this very commit: the end would otherwise be refused for it.
-                    Input::Inbox(row) if self.folded.closing.is_some() => {
+                    Input::Inbox(row) if self.folded.closing.is_some() && is_readable(step.code, &row) => {
                         consume.push(row.signal_id.clone());
                         behind.push(row);
                     }
@@ -70,10 +79,8 @@ impl Active {
                 Input::Recover => self.recover(step)?,
                 Input::Due => fired |= self.fall_due(step)?,
                 Input::Attempt { number, outcome, sends } => self.end_attempt(number, outcome, sends, step)?,
-                Input::Inbox(row) => {
-                    consume.push(row.signal_id.clone());
-                    self.take_inbox(row)?;
-                }
+                Input::Inbox(row) if !is_readable(step.code, &row) => hold.push(row.signal_id),
+                Input::Inbox(row) => self.take_inbox(row, step.code, &mut consume, &mut hold)?,
                 Input::Signal { signal, reply } => {
                     let answer = self.take_signal(&signal, step.code)?;
                     draft.answers.push((reply, answer));
@@ -97,12 +104,13 @@ impl Active {
             }
         }
         let spawn = self.hand_over_unread(behind, step, &mut draft.spawned)?;
-        draft.advance = self.seal(consume, spawn, fired, step.now);
+        draft.advance = self.seal(Taken { consume, hold, spawn, fired }, step.now);
         Ok(draft)
     }
 
     /// The write, unless nothing changed.
-    fn seal(&mut self, consume: Vec<String>, spawn: Vec<NewExecution>, fired: bool, now: Timestamp) -> Option<Advance> {
+    fn seal(&mut self, taken: Taken, now: Timestamp) -> Option<Advance> {
+        let Taken { consume, hold, spawn, fired } = taken;
         let closes = self.folded.closing.is_some();
         let rev = self.row.rev;
         let record = self.take_record();
@@ -111,7 +119,7 @@ impl Active {
         if let Some(row) = &row {
             self.apply_row(row);
         }
-        if record.is_none() && row.is_none() && consume.is_empty() {
+        if record.is_none() && row.is_none() && consume.is_empty() && hold.is_empty() {
             return None;
         }
         Some(Advance {
@@ -122,7 +130,7 @@ impl Active {
             record,
             row,
             consume,
-            hold: Vec::new(),
+            hold,
             spawn,
             // Without its code an execution takes no signal up: those that wait are late ones after its end.
             guard_inbox: fired || (closes && self.machine.is_some()),
@@ -216,11 +224,34 @@ impl Active {
         Ok(())
     }
 
-    /// Takes up a stored signal. One that is there already is dropped with its row.
-    fn take_inbox(&mut self, row: InboxRow) -> Result<(), ReplayFault> {
-        if self.folded.signals.iter().all(|seen| seen.signal_id != row.signal_id) {
-            self.push(EventKind::SignalReceived { name: row.name, signal_id: row.signal_id, payload: row.payload })?;
+    /// Takes up a stored signal. One that is there already is dropped with its row; one that contradicts what is there is
+    /// kept, and held.
+    fn take_inbox(
+        &mut self,
+        row: InboxRow,
+        code: &Registries,
+        consume: &mut Vec<String>,
+        hold: &mut Vec<String>,
+    ) -> Result<(), ReplayFault> {
+        let workflow = code.workflows.get(self.row.key.workflow_type()).map(AsRef::as_ref);
+        let signal_id = row.signal_id.clone();
+        let signal = signal_of(row, workflow);
+        match check_against(&signal, &self.folded.signals, workflow) {
+            SignalCheck::New => {
+                let IncomingSignal { name, signal_id, payload, .. } = signal;
+                self.push(EventKind::SignalReceived { name, signal_id, payload })?;
+            }
+            SignalCheck::Duplicate => {}
+            SignalCheck::Conflict => {
+                tracing::error!(
+                    workflow.type = self.row.key.workflow_type(), workflow.id = self.row.key.id(), signal.name = signal.name,
+                    "stored signal contradicts one that was taken; it is held"
+                );
+                hold.push(signal_id);
+                return Ok(());
+            }
         }
+        consume.push(signal_id);
         Ok(())
     }
 

@@ -27,7 +27,7 @@ pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
-pub use write::{Advance, Deposit, Forget, NewExecution, Outcome, Retire, RowChange, Write};
+pub use write::{Advance, Deposit, Forget, NewExecution, Outcome, Refuse, Retire, RowChange, Write};
 
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
@@ -154,6 +154,35 @@ pub struct InboxRow {
     pub identity: [u8; 16],
     /// When it was stored.
     pub received_at: Timestamp,
+    /// Whether nobody who knows its type has checked it: it was stored by a caller inside the store. Its `identity` is then
+    /// that of the bare payload.
+    pub unchecked: bool,
+}
+
+/// A start that a caller asked for inside a transaction of its own, in the store itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedStart {
+    /// The execution to be started.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// The input: JSON, as the caller wrote it.
+    pub input: String,
+    /// Search attributes: a JSON object, as the caller wrote it.
+    pub attributes: Option<String>,
+    /// When to begin, if not at once.
+    pub start_at: Option<Timestamp>,
+    /// Why it is not started, once that is known.
+    pub refused: Option<String>,
+}
+
+/// A workflow type and what may be sent to it, so that the store can refuse the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredType {
+    /// Its name.
+    pub name: String,
+    /// The names of its signals.
+    pub signals: Vec<String>,
 }
 
 /// An open execution whose time has come, or will soon.
@@ -272,7 +301,8 @@ pub trait Store: Send + Sync + 'static {
     /// `limit`, each once. Not blocked ones: they take their rows up when they are tried again.
     async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError>;
 
-    /// Inbox rows of these shards, received before `before`, for which no execution exists; the oldest `limit`.
+    /// Inbox rows of these shards that are not held, received before `before`, for which no execution exists; the oldest
+    /// `limit`.
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError>;
 
     /// Executions of a shard that ended before `before` and are not retired: those behind `after`, the first `limit`, by
@@ -293,6 +323,25 @@ pub trait Store: Send + Sync + 'static {
         after: Option<&Closed>,
         limit: usize,
     ) -> Result<Vec<Closed>, StoreError>;
+
+    /// Makes workflow types known to those who ask for starts and send signals inside the store. A store where nobody can
+    /// has no use for it.
+    async fn declare(&self, types: &[DeclaredType]) -> Result<(), StoreError> {
+        let _ = types;
+        Ok(())
+    }
+
+    /// Starts of these types that were asked for in these shards and not refused; the oldest `limit`.
+    async fn requested_starts(&self, shards: &[u16], types: &[String], limit: usize) -> Result<Vec<RequestedStart>, StoreError> {
+        let _ = (shards, types, limit);
+        Ok(Vec::new())
+    }
+
+    /// The start that was asked for under this key and is not made.
+    async fn requested_start(&self, key: &WorkflowKey) -> Result<Option<RequestedStart>, StoreError> {
+        let _ = key;
+        Ok(None)
+    }
 
     /// A page of rows, ordered by type and id, or by `wake_at`, type and id when the filter has `due_before`.
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError>;
@@ -319,6 +368,9 @@ pub trait Store: Send + Sync + 'static {
     /// Waits for what is under way and closes the database; later calls fail with [`StoreError::Closed`].
     async fn close(&self);
 }
+
+/// Why a start that was asked for is refused when its id was started by another request.
+pub(crate) const STARTED_BY_ANOTHER: &str = "its id was started by another request before; ids are used once";
 
 /// How long a store may wait for a lock of its own database before it says so.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);

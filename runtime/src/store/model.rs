@@ -17,7 +17,7 @@ use self::nodes::Nodes;
 use self::state::State;
 use super::{
     AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode,
-    Outcome, Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    Outcome, Page, Position, RequestedStart, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -110,6 +110,11 @@ impl ModelStore {
     /// Stores a signal at the beginning of the next commit, before its writes, as somebody beside the owner would.
     pub fn deposit_before_next_commit(&self, deposit: Deposit) {
         self.lock().beside.push(deposit);
+    }
+
+    /// Asks for a start inside the store, as a caller's own transaction does. One that is there already is kept.
+    pub fn request_start(&self, request: RequestedStart) {
+        self.lock().state.requests.entry(request.key.clone()).or_insert(request);
     }
 
     /// Opens the store again after it was closed.
@@ -260,6 +265,14 @@ impl Store for ModelStore {
         limit: usize,
     ) -> Result<Vec<Closed>, StoreError> {
         Ok(self.open()?.state.closed(shard, true, before, after, limit))
+    }
+
+    async fn requested_starts(&self, shards: &[u16], types: &[String], limit: usize) -> Result<Vec<RequestedStart>, StoreError> {
+        Ok(self.open()?.state.requested(shards, types, limit))
+    }
+
+    async fn requested_start(&self, key: &WorkflowKey) -> Result<Option<RequestedStart>, StoreError> {
+        Ok(self.open()?.state.requests.get(key).cloned())
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {

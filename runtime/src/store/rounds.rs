@@ -38,6 +38,7 @@ fn keys(write: &Write) -> (Vec<&WorkflowKey>, Option<&WorkflowKey>) {
         Write::Start(new) => (of_new(new).collect(), None),
         Write::Advance(advance) => (std::iter::once(&advance.key).chain(advance.spawn.iter().flat_map(of_new)).collect(), None),
         Write::Deposit(deposit) => (Vec::new(), Some(&deposit.row.key)),
+        Write::Refuse(refuse) => (vec![&refuse.key], None),
         Write::Retire(retire) => (vec![&retire.key], None),
         Write::Forget(forget) => (vec![&forget.key], None),
     }

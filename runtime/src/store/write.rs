@@ -17,6 +17,8 @@ pub enum Write {
     Advance(Advance),
     /// Store a signal for an execution that cannot take it now.
     Deposit(Deposit),
+    /// Note why a start that was asked for, or a stored signal, is not taken up.
+    Refuse(Refuse),
     /// Remove the history and the attributes of a closed execution, and leave a tombstone.
     Retire(Retire),
     /// Remove a tombstone: nothing of the execution is left.
@@ -42,6 +44,9 @@ pub struct NewExecution {
     pub attributes: Vec<(String, AttributeValue)>,
     /// Inbox rows (by execution and signal id) that it takes up; they are removed with it, also when the key exists.
     pub consume: Vec<(WorkflowKey, String)>,
+    /// Whether it was asked for inside the store. That request is removed with it, also when the key exists with the same
+    /// request hash; when it exists with another one, the request is kept and noted as refused.
+    pub requested: bool,
 }
 
 /// The changeable part of an execution's row.
@@ -82,6 +87,19 @@ pub struct Advance {
     pub spawn: Vec<NewExecution>,
     /// Refuse the write when the execution has an unread inbox row that is neither held nor among `consume`.
     pub guard_inbox: bool,
+}
+
+/// What is not taken up; it is kept, and nobody looks at it again by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refuse {
+    /// The execution that it is about, whether that exists or not.
+    pub key: WorkflowKey,
+    /// Its shard.
+    pub shard: u16,
+    /// The stored signal, which is marked held; `None` for the start that was asked for under this key.
+    pub signal_id: Option<String>,
+    /// Why.
+    pub reason: String,
 }
 
 /// A signal to be stored.
@@ -131,7 +149,7 @@ pub enum Outcome {
     Exists(Box<Execution>),
     /// A transition: applied.
     Advanced,
-    /// A transition, or retiring or forgetting: not applied, its shard belongs to another node, or to none.
+    /// A transition, a refusal, or retiring or forgetting: not applied, its shard belongs to another node, or to none.
     NotOwned,
     /// A transition: not applied, there is an unread inbox row and it has the guard. Retiring or forgetting: not applied,
     /// there is an inbox row, held or not.
@@ -140,6 +158,8 @@ pub enum Outcome {
     /// is retired and would get events or another row. Somebody else wrote it: the owner's memory of it is worthless.
     /// Retiring or forgetting: not applied, the execution is not closed (or not retired) at this run and `rev`.
     Stale,
+    /// A refusal: noted, if what it is about is still there.
+    Refused,
     /// A deposit: stored.
     Deposited,
     /// A deposit: not applied, a row with this signal id and the same identity is there.

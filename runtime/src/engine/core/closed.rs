@@ -2,10 +2,11 @@
 
 use super::{Awaited, CommitKind, Committing, Core, Effect, Entry};
 use crate::engine::{
-    Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, late_execution,
+    Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, is_readable,
+    late_execution,
 };
 use crate::id::WorkflowKey;
-use crate::store::{Advance, InboxRow, NewExecution, Write};
+use crate::store::{Advance, InboxRow, NewExecution, Refuse, Write};
 use crate::workflow::{Lateness, SignalView};
 
 impl Core {
@@ -86,8 +87,13 @@ impl Core {
         let (shard, run_id, rev) = (active.row.shard, active.row.run_id, active.row.rev);
         let input = active.input.clone();
         let seen: Vec<bool> = rows.iter().map(|row| active.has_seen(&row.signal_id)).collect();
-        let (mut consume, mut spawn, mut spawned) = (Vec::new(), Vec::<NewExecution>::new(), Vec::new());
+        let (mut consume, mut hold) = (Vec::new(), Vec::new());
+        let (mut spawn, mut spawned) = (Vec::<NewExecution>::new(), Vec::new());
         for (row, seen) in rows.into_iter().zip(seen) {
+            if !is_readable(&self.code, &row) {
+                hold.push(row.signal_id);
+                continue;
+            }
             if !seen {
                 let lateness = Lateness::AfterTheEnd;
                 let view = SignalView {
@@ -106,18 +112,8 @@ impl Core {
             consume.push(row.signal_id);
         }
         let consumed = consume.clone();
-        let advance = Advance {
-            key: key.clone(),
-            shard,
-            run_id,
-            rev,
-            record: None,
-            row: None,
-            consume,
-            hold: Vec::new(),
-            spawn,
-            guard_inbox: false,
-        };
+        let advance =
+            Advance { key: key.clone(), shard, run_id, rev, record: None, row: None, consume, hold, spawn, guard_inbox: false };
         let committing = Committing { spawned, consumed, row_changed: false, ..Committing::of(CommitKind::Transition) };
         self.commit(key, advance, committing);
     }
@@ -125,6 +121,13 @@ impl Core {
     /// A stored signal whose execution nobody started for too long: the late handler takes it up.
     pub(super) fn unclaimed(&mut self, row: InboxRow) {
         if self.draining || !self.shards.owns(&row.key) {
+            return;
+        }
+        if !is_readable(&self.code, &row) {
+            let refuse =
+                Refuse { shard: row.shard, signal_id: Some(row.signal_id), reason: "it cannot be read".into(), key: row.key };
+            let reply_to = ReplyTo::Core(self.ticket(Awaited::Refusal));
+            self.effects.push(Effect::Commit(Box::new(CommitRequest { write: Write::Refuse(refuse), reply_to })));
             return;
         }
         let lateness = Lateness::NeverStarted { received_at: row.received_at };

@@ -14,6 +14,9 @@ impl Core {
             Some(Awaited::Advance(key)) => self.advanced(&key, outcome),
             Some(Awaited::Deposit { reply }) => self.deposited(reply, &outcome),
             Some(Awaited::LateStart { reply, active }) => self.late_started(reply, *active, outcome),
+            Some(Awaited::RequestedStart { key, active }) => self.request_settled(&key, active.map(|active| *active), outcome),
+            // One that was not noted is found again by the next scan.
+            Some(Awaited::Refusal) => {}
         }
     }
 

@@ -300,6 +300,7 @@ impl Core {
             payload: signal.payload,
             identity: signal.identity,
             received_at: self.now,
+            unchecked: false,
         };
         let ticket = self.ticket(Awaited::Deposit { reply });
         let write = Write::Deposit(Deposit { row });

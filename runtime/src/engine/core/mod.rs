@@ -13,9 +13,10 @@ mod closed;
 mod committed;
 mod drive;
 mod load;
+mod requested;
 mod shards;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::{Active, Answer, Call, CommitFailure, CommitRequest, Input, Registrie
 use crate::activity::ActivityFailure;
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
-use crate::store::{Due, InboxRow, Loaded, Outcome};
+use crate::store::{Due, InboxRow, Loaded, Outcome, RequestedStart};
 use crate::time::Timestamp;
 
 /// The most executions that are held in memory because their time has come; the rest waits in the store.
@@ -74,6 +75,7 @@ pub(crate) struct Scan {
     pub(crate) horizon: Timestamp,
     pub(crate) unread: Vec<WorkflowKey>,
     pub(crate) unclaimed: Vec<InboxRow>,
+    pub(crate) requested: Vec<RequestedStart>,
 }
 
 /// Names a write whose outcome the core waits for.
@@ -156,8 +158,20 @@ enum CommitKind {
 /// What a ticket stands for.
 enum Awaited {
     Advance(WorkflowKey),
-    Deposit { reply: ReplyId },
-    LateStart { reply: Option<ReplyId>, active: Box<Active> },
+    Deposit {
+        reply: ReplyId,
+    },
+    LateStart {
+        reply: Option<ReplyId>,
+        active: Box<Active>,
+    },
+    /// A start that was asked for inside the store; without an execution, its refusal.
+    RequestedStart {
+        key: WorkflowKey,
+        active: Option<Box<Active>>,
+    },
+    /// A stored signal that cannot be read is put aside.
+    Refusal,
 }
 
 /// The decision core of a node.
@@ -179,6 +193,8 @@ pub(crate) struct Core {
     /// Executions to be read again later, after a failure.
     later: BTreeSet<(Timestamp, WorkflowKey)>,
     awaited: HashMap<Ticket, Awaited>,
+    /// Requested starts that are on their way to the store.
+    starting: HashSet<WorkflowKey>,
     next_ticket: u64,
     draining: bool,
     now: Timestamp,
@@ -202,6 +218,7 @@ impl Core {
             reads: 0,
             later: BTreeSet::new(),
             awaited: HashMap::new(),
+            starting: HashSet::new(),
             next_ticket: 0,
             draining: false,
             now: Timestamp::default(),
@@ -217,8 +234,7 @@ impl Core {
             Message::Expect(key) => self.expect(key),
             Message::Unexpect(key) => self.unexpect(key),
             Message::Adopt(active) => self.adopt_expected(*active),
-            Message::Hint { key, wake_at } if self.shards.owns(&key) => self.horizon.hint(wake_at, &key, now),
-            Message::Hint { .. } => {}
+            Message::Hint { key, wake_at } => self.hint(wake_at, &key),
             Message::Nudge(key) => self.unread(key),
             Message::Loaded { number, results } => {
                 results.into_iter().for_each(|(key, loaded)| self.loaded(number, key, loaded));
@@ -340,6 +356,15 @@ impl Core {
         }
         for row in scan.unclaimed {
             self.unclaimed(row);
+        }
+        for requested in scan.requested {
+            self.requested(requested);
+        }
+    }
+
+    fn hint(&mut self, wake_at: Timestamp, key: &WorkflowKey) {
+        if self.shards.owns(key) {
+            self.horizon.hint(wake_at, key, self.now);
         }
     }
 

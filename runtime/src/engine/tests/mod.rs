@@ -8,5 +8,6 @@ mod nodes;
 mod races;
 mod reading;
 mod recovery;
+mod requested;
 mod retention;
 mod unknown;

@@ -71,6 +71,7 @@ async fn a_payment_that_was_stored_after_the_read_and_before_the_firings_commit_
         identity: payload.canonical_hash(),
         payload,
         received_at: START,
+        unchecked: false,
     };
     node.store.deposit_before_next_commit(Deposit { row });
     node.pass(Duration::from_secs(10)).await;

@@ -182,6 +182,7 @@ async fn a_late_signal_that_was_dealt_with_beside_the_core_while_the_tombstone_w
         identity: payload.canonical_hash(),
         payload,
         received_at: START,
+        unchecked: false,
     };
     node.store.commit(&node.fence, &[Write::Deposit(Deposit { row })]).await.unwrap();
     let (loads, _) = node.tell(Message::Nudge(key.clone()));

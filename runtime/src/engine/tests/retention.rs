@@ -285,6 +285,7 @@ async fn planted(store: &dyn Store, key: &WorkflowKey, bytes: &'static [u8]) {
         row,
         attributes: Vec::new(),
         consume: Vec::new(),
+        requested: false,
     };
     let outcomes = store.commit(&fence, &[Write::Start(new)]).await.unwrap();
     assert_eq!(outcomes, [Outcome::Started { inbox: false }]);
@@ -322,6 +323,7 @@ fn row(id: &str, by: &str) -> InboxRow {
         identity: payload.canonical_hash(),
         payload,
         received_at: START,
+        unchecked: false,
     }
 }
 

@@ -69,6 +69,7 @@ pub(in crate::store) fn new(key: &WorkflowKey) -> NewExecution {
         row: sleeping(Some(at(3600))),
         attributes: Vec::new(),
         consume: Vec::new(),
+        requested: false,
     }
 }
 
@@ -106,6 +107,7 @@ pub(in crate::store) fn signal(key: &WorkflowKey, signal_id: &str, received_at: 
         payload: Payload::from_json(r#"{"amount":"19.99","n":9007199254740993}"#).unwrap(),
         identity: hash(signal_id),
         received_at,
+        unchecked: false,
     }
 }
 

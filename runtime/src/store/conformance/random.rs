@@ -241,6 +241,7 @@ fn new() -> impl Strategy<Value = NewExecution> {
         row,
         attributes: attributes.into_iter().collect(),
         consume,
+        requested: false,
         key,
     })
 }
@@ -280,6 +281,7 @@ fn deposit() -> impl Strategy<Value = Deposit> {
             payload: Payload::from_json(&says.to_string()).unwrap(),
             identity: hash(&says.to_string()),
             received_at: at(second),
+            unchecked: false,
         },
     })
 }

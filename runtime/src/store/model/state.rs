@@ -9,7 +9,7 @@ use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
     Advance, AttributeValue, CommitError, Deposit, Due, Execution, Fence, Forget, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX,
-    InboxRow, Loaded, NewExecution, Outcome, Retire, RowChange, Status, Token, Write,
+    InboxRow, Loaded, NewExecution, Outcome, Refuse, RequestedStart, Retire, RowChange, STARTED_BY_ANOTHER, Status, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -22,6 +22,7 @@ pub(super) struct State {
     pub(super) attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
     inbox: BTreeMap<(WorkflowKey, String), Stored>,
     pub(super) tokens: BTreeMap<String, Token>,
+    pub(super) requests: BTreeMap<WorkflowKey, RequestedStart>,
 }
 
 #[derive(Clone)]
@@ -40,6 +41,7 @@ impl State {
             attributes: BTreeMap::new(),
             inbox: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            requests: BTreeMap::new(),
         }
     }
 
@@ -61,13 +63,17 @@ impl State {
     fn apply(&mut self, fence: &Fence, write: &Write) -> Result<Outcome, String> {
         match write {
             Write::Start(new) => self.start(new),
-            Write::Advance(Advance { shard, .. }) | Write::Retire(Retire { shard, .. }) | Write::Forget(Forget { shard, .. })
+            Write::Advance(Advance { shard, .. })
+            | Write::Refuse(Refuse { shard, .. })
+            | Write::Retire(Retire { shard, .. })
+            | Write::Forget(Forget { shard, .. })
                 if !self.nodes.owns(fence, *shard) =>
             {
                 Ok(Outcome::NotOwned)
             }
             Write::Advance(advance) => self.advance(advance),
             Write::Deposit(deposit) => self.deposit(deposit),
+            Write::Refuse(refuse) => Ok(self.refuse(refuse)),
             Write::Retire(retire) => self.retire(retire),
             Write::Forget(forget) => Ok(self.forget(forget)),
         }
@@ -78,9 +84,16 @@ impl State {
             self.inbox.remove(taken_up);
         }
         if let Some(execution) = self.executions.get(&new.key) {
-            return Ok(Outcome::Exists(Box::new(execution.clone())));
+            let existing = execution.clone();
+            if new.requested {
+                self.settle_request(&new.key, existing.request_hash == new.request_hash);
+            }
+            return Ok(Outcome::Exists(Box::new(existing)));
         }
         refuse(unstorable_new(new))?;
+        if new.requested {
+            self.requests.remove(&new.key);
+        }
         let execution = Execution {
             key: new.key.clone(),
             shard: new.shard,
@@ -100,6 +113,40 @@ impl State {
             self.attributes.insert(new.key.clone(), new.attributes.iter().cloned().collect());
         }
         Ok(Outcome::Started { inbox: self.unread_rows(&new.key).next().is_some() })
+    }
+
+    /// What becomes of a request whose key exists already.
+    fn settle_request(&mut self, key: &WorkflowKey, is_the_same: bool) {
+        if is_the_same {
+            self.requests.remove(key);
+        } else if let Some(request) = self.requests.get_mut(key) {
+            request.refused = Some(STARTED_BY_ANOTHER.to_owned());
+        }
+    }
+
+    fn refuse(&mut self, refuse: &Refuse) -> Outcome {
+        match &refuse.signal_id {
+            Some(signal_id) => {
+                if let Some(stored) = self.inbox.get_mut(&(refuse.key.clone(), signal_id.clone())) {
+                    stored.held = true;
+                }
+            }
+            None => {
+                if let Some(request) = self.requests.get_mut(&refuse.key) {
+                    request.refused = Some(refuse.reason.clone());
+                }
+            }
+        }
+        Outcome::Refused
+    }
+
+    pub(super) fn requested(&self, shards: &[u16], types: &[String], limit: usize) -> Vec<RequestedStart> {
+        let wanted = |request: &&RequestedStart| {
+            request.refused.is_none()
+                && shards.contains(&request.shard)
+                && types.iter().any(|known| known == request.key.workflow_type())
+        };
+        self.requests.values().filter(wanted).take(limit).cloned().collect()
     }
 
     fn advance(&mut self, advance: &Advance) -> Result<Outcome, String> {
@@ -214,6 +261,7 @@ impl State {
         let mut found: Vec<InboxRow> = self
             .inbox
             .values()
+            .filter(|stored| !stored.held)
             .map(|stored| &stored.row)
             .filter(|row| row.received_at < before && shards.contains(&row.shard))
             .filter(|row| !self.executions.contains_key(&row.key))
@@ -239,6 +287,7 @@ fn unstorable(write: &Write) -> Option<String> {
         Write::Start(new) => unstorable_new(new),
         Write::Advance(advance) => unstorable_advance(advance).or_else(|| advance.spawn.iter().find_map(unstorable_new)),
         Write::Deposit(deposit) => unstorable_deposit(deposit),
+        Write::Refuse(_) => None,
         Write::Retire(retire) => super::retention::unstorable(retire),
         Write::Forget(_) => None,
     }

@@ -15,7 +15,7 @@ use super::writer::Work;
 use super::{advances, deposits, inbox, lane, retention, starts, types};
 use crate::id::WorkflowKey;
 use crate::store::rounds::rounds;
-use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, Outcome, Retire, Write};
+use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, Outcome, Refuse, Retire, Write};
 
 /// Other nodes' deposits are not seen between two counts of the inbox: the next one comes when this node has stored this
 /// part of what was then free.
@@ -101,10 +101,12 @@ impl Work for Batch {
         let owned = lane::check(within, &self.fence).await?;
         let mut outcomes: Vec<Option<Outcome>> = self.writes.iter().map(|_| None).collect();
         for round in rounds(&self.writes) {
-            let (mut new, mut transitions, mut signals, mut ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut refused, mut ends) = (Vec::new(), Vec::new());
             for (index, write) in round.clone().zip(&self.writes[round]) {
                 match write {
                     Write::Advance(Advance { shard, .. })
+                    | Write::Refuse(Refuse { shard, .. })
                     | Write::Retire(Retire { shard, .. })
                     | Write::Forget(Forget { shard, .. })
                         if !owned.contains(shard) =>
@@ -114,6 +116,7 @@ impl Work for Batch {
                     Write::Start(start) => new.push((index, start)),
                     Write::Advance(advance) => transitions.push((index, advance)),
                     Write::Deposit(deposit) => signals.push((index, deposit)),
+                    Write::Refuse(refuse) => refused.push((index, refuse)),
                     Write::Retire(retire) => ends.push((index, End::Retire(retire))),
                     Write::Forget(forget) => ends.push((index, End::Forget(forget))),
                 }
@@ -121,6 +124,7 @@ impl Work for Batch {
             starts::apply(within, &new, &mut outcomes).await?;
             advances::apply(within, &transitions, &mut outcomes).await?;
             deposits::apply(within, &signals, &mut outcomes).await?;
+            deposits::refuse(within, &refused, &mut outcomes).await?;
             retention::apply(within, &ends, &mut outcomes).await?;
         }
         Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())

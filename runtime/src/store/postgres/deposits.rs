@@ -6,7 +6,7 @@ use super::commit::Transaction;
 use super::error::Fault;
 use super::executions::{self, CodedKey};
 use super::inbox::{self, RowKey};
-use crate::store::{Deposit, INBOX_ROWS_PER_KEY_MAX, Outcome};
+use crate::store::{Deposit, INBOX_ROWS_PER_KEY_MAX, Outcome, Refuse};
 
 /// Deposits of one round, judged in their order.
 pub(super) async fn apply(
@@ -60,4 +60,20 @@ async fn rows_of_each<'a>(within: &mut Transaction<'_>, keys: &[RowKey<'a>]) -> 
     executions::lock_shared(within.connection, &executions).await?;
     let rows = inbox::count_each(within.connection, &executions, INBOX_ROWS_PER_KEY_MAX).await?;
     Ok(executions.into_iter().zip(rows).collect())
+}
+
+/// Marks signals held.
+pub(super) async fn refuse(
+    within: &mut Transaction<'_>,
+    refused: &[(usize, &Refuse)],
+    outcomes: &mut [Option<Outcome>],
+) -> Result<(), Fault> {
+    let mut rows: Vec<RowKey<'_>> = Vec::new();
+    for (index, refuse) in refused {
+        outcomes[*index] = Some(Outcome::Refused);
+        if let Some(signal_id) = &refuse.signal_id {
+            rows.push((within.key_in(refuse.shard, &refuse.key).await?, signal_id));
+        }
+    }
+    Ok(inbox::hold(within.connection, rows).await?)
 }

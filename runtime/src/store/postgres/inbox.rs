@@ -181,7 +181,7 @@ pub(super) const UNCLAIMED: &str = "SELECT x.type_name, x.id, x.signal_id, x.sha
          SELECT t.name AS type_name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at
          FROM overdue.inbox AS x
          JOIN overdue.types AS t ON t.code = x.type
-         WHERE x.shard = s.shard AND x.received_at < $2
+         WHERE x.shard = s.shard AND x.received_at < $2 AND NOT x.held
            AND NOT EXISTS (
                SELECT 1 FROM overdue.executions AS e WHERE e.shard = x.shard AND e.type = x.type AND e.id = x.id)
          ORDER BY x.received_at, t.name, x.id, x.signal_id
@@ -216,6 +216,7 @@ fn inbox_row_of(row: &PgRow) -> Result<InboxRow, sqlx::Error> {
         payload: payload_of(row.try_get(5)?)?,
         identity: row.try_get::<Uuid, _>(6)?.into_bytes(),
         received_at: Timestamp::from_micros(row.try_get(7)?),
+        unchecked: false,
     })
 }
 

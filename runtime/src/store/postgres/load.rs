@@ -80,6 +80,7 @@ fn inbox_of(row: &PgRow, execution: &Execution) -> Result<Vec<InboxRow>, sqlx::E
             payload: payload_of(&payload)?,
             identity: identity.into_bytes(),
             received_at: Timestamp::from_micros(received_at),
+            unchecked: false,
         })
     })
     .collect()

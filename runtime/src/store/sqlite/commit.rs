@@ -54,12 +54,14 @@ pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]
     lane::check(batch.connection, fence).await?;
     let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
     for round in rounds(writes) {
-        let (mut new, mut transitions, mut signals, mut ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut refused, mut ends) = (Vec::new(), Vec::new());
         for (index, write) in round.clone().zip(&writes[round]) {
             match write {
                 Write::Start(start) => new.push((index, start)),
                 Write::Advance(advance) => transitions.push((index, advance)),
                 Write::Deposit(deposit) => signals.push((index, deposit)),
+                Write::Refuse(refuse) => refused.push((index, refuse)),
                 Write::Retire(retire) => ends.push((index, retention::End::Retire(retire))),
                 Write::Forget(forget) => ends.push((index, retention::End::Forget(forget))),
             }
@@ -67,6 +69,7 @@ pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]
         starts::apply(batch, &new, &mut outcomes).await?;
         advances::apply(batch, &transitions, &mut outcomes).await?;
         deposits::apply(batch, &signals, &mut outcomes).await?;
+        deposits::refuse(batch, &refused, &mut outcomes).await?;
         retention::apply(batch, &ends, &mut outcomes).await?;
     }
     Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::commit::Batch;
 use super::error::Fault;
 use super::inbox::{self, RowKey};
-use crate::store::{Deposit, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX, Outcome};
+use crate::store::{Deposit, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX, Outcome, Refuse};
 
 /// Deposits of one round, judged in their order.
 pub(super) async fn apply(
@@ -46,5 +46,23 @@ pub(super) async fn apply(
     accepted.sort_unstable_by_key(|(code, row)| (*code, row.key.id(), row.signal_id.as_str()));
     inbox::insert(batch.connection, &accepted).await?;
     batch.inbox_changed(accepted.len() as u64, 0);
+    Ok(())
+}
+
+/// Marks signals held. Nobody asks for starts inside this store.
+pub(super) async fn refuse(
+    batch: &mut Batch<'_>,
+    refused: &[(usize, &Refuse)],
+    outcomes: &mut [Option<Outcome>],
+) -> Result<(), Fault> {
+    let mut rows: Vec<RowKey<'_>> = Vec::new();
+    for (index, refuse) in refused {
+        outcomes[*index] = Some(Outcome::Refused);
+        if let Some(signal_id) = &refuse.signal_id {
+            rows.push((batch.type_code(refuse.key.workflow_type()).await?, refuse.key.id(), signal_id));
+        }
+    }
+    rows.sort_unstable();
+    inbox::hold(batch.connection, &rows).await?;
     Ok(())
 }

@@ -195,7 +195,7 @@ pub(super) async fn unread_keys(
 pub(super) const UNCLAIMED: &str = "SELECT t.name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at
          FROM inbox AS x INDEXED BY inbox_age
          CROSS JOIN types AS t ON t.code = x.type
-         WHERE x.received_at < ?2
+         WHERE x.received_at < ?2 AND x.held = 0
            AND x.shard IN (SELECT s.value FROM json_each(?1) AS s)
            AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.type = x.type AND e.id = x.id)
          ORDER BY x.received_at, t.name, x.id, x.signal_id
@@ -229,6 +229,7 @@ fn inbox_row_of(row: &SqliteRow) -> Result<InboxRow, sqlx::Error> {
         payload: Payload::from_json(row.try_get(5)?).map_err(|error| unreadable("inbox.payload", error))?,
         identity: identity_of(row.try_get(6)?)?,
         received_at: Timestamp::from_micros(row.try_get(7)?),
+        unchecked: false,
     })
 }
 

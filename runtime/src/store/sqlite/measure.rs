@@ -57,6 +57,7 @@ fn sleeper(n: u64) -> NewExecution {
         },
         attributes: Vec::new(),
         consume: Vec::new(),
+        requested: false,
     }
 }
 

@@ -1,0 +1,145 @@
+//! Starts and signals that callers left in the store, in transactions of their own.
+
+use std::time::Duration;
+
+use super::cluster::*;
+use super::harness::*;
+use crate::client::ClientError;
+use crate::engine::EngineConfig;
+use crate::id::WorkflowKey;
+use crate::payload::Payload;
+use crate::store::{Deposit, InboxRow, RequestedStart, Status, Store};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn requested(cluster: &Cluster, id: &str, seconds: u64) -> RequestedStart {
+    let deadline = cluster.now().saturating_add(Duration::from_secs(seconds));
+    let key = WorkflowKey::new("waits", id);
+    RequestedStart {
+        shard: key.shard(SHARDS),
+        key,
+        input: format!("{{ \"deadline\" :\n \"{deadline}\" }}"),
+        attributes: Some(r#"{"sku": "A-1"}"#.into()),
+        start_at: None,
+        refused: None,
+    }
+}
+
+/// A signal as a caller inside the store leaves it: checked by nobody.
+fn left(id: &str, signal_id: &str, payload: &str) -> Deposit {
+    let key = WorkflowKey::new("waits", id);
+    let payload = Payload::from_json(payload).unwrap();
+    Deposit {
+        row: InboxRow {
+            shard: key.shard(SHARDS),
+            key,
+            signal_id: signal_id.into(),
+            name: "paid".into(),
+            identity: payload.canonical_hash(),
+            payload,
+            received_at: START,
+            unchecked: true,
+        },
+    }
+}
+
+/// Leaves signals in the store, beside the commit of an order of no interest.
+async fn leave(cluster: &Cluster, signals: Vec<Deposit>) {
+    for signal in signals {
+        cluster.store.deposit_before_next_commit(signal);
+    }
+    cluster.order(0, &format!("beside-{}", cluster.store.commits()), 3600).await;
+}
+
+#[tokio::test]
+async fn a_start_that_was_left_in_the_store_is_made_once_by_its_owner() {
+    let cluster = Cluster::of(2).await;
+    for n in 0..10 {
+        cluster.store.request_start(requested(&cluster, &n.to_string(), 5));
+    }
+    cluster.pass(2 * SECOND).await;
+    for n in 0..10 {
+        assert_eq!(cluster.kinds(0, &n.to_string()).await, ["WorkflowStarted", "TimerStarted"]);
+    }
+    assert_eq!(cluster.until(0, "3", "it is there", |_| true).await.attributes.len(), 1);
+    cluster.pass(5 * SECOND).await;
+    assert_eq!(cluster.calls(), 10);
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_passed_before_the_start_is_seen_fires_at_once() {
+    let cluster = Cluster::of(1).await;
+    let request = requested(&cluster, "1", 0);
+    cluster.pass(3 * SECOND).await;
+    cluster.store.request_start(request);
+    cluster.pass(2 * SECOND).await;
+    assert_eq!(cluster.calls_of("1"), 1);
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_be_made_is_kept_and_whoever_asks_is_told_why() {
+    let cluster = Cluster::of(1).await;
+    let mut request = requested(&cluster, "1", 5);
+    request.input = r#"{"dead": 1}"#.into();
+    cluster.store.request_start(request);
+    cluster.pass(3 * SECOND).await;
+    let Err(ClientError::NotFound(message)) = cluster.nodes[0].client.describe("waits", "1").await else { panic!("it is there") };
+    assert!(message.contains("not started") && message.contains("deadline"), "{message}");
+    cluster.order(0, "1", 5).await;
+    assert_eq!(cluster.kinds(0, "1").await.len(), 2, "the id is still free");
+}
+
+#[tokio::test]
+async fn the_same_start_left_again_changes_nothing_and_another_one_is_kept_with_the_reason() {
+    let cluster = Cluster::of(1).await;
+    let first = requested(&cluster, "1", 60);
+    cluster.store.request_start(first.clone());
+    cluster.pass(2 * SECOND).await;
+    cluster.store.request_start(first);
+    cluster.pass(2 * SECOND).await;
+    let key = WorkflowKey::new("waits", "1");
+    let left = || async { cluster.store.requested_start(&key).await.unwrap() };
+    assert_eq!(left().await, None);
+    cluster.store.request_start(requested(&cluster, "1", 90));
+    cluster.pass(2 * SECOND).await;
+    assert!(left().await.unwrap().refused.unwrap().contains("another request"));
+    assert_eq!(cluster.kinds(0, "1").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_payment_left_in_the_store_beats_a_deadline_that_has_not_fired() {
+    let cluster = Cluster::of(1).await;
+    cluster.order(0, "1", 5).await;
+    cluster.pass(3 * SECOND).await;
+    leave(&cluster, vec![left("1", "sql-1", r#"{"by":"tx-1"}"#)]).await;
+    cluster.pass(2 * SECOND).await;
+    let paid = cluster.until(0, "1", "it is paid", |found| found.status == Status::Completed).await;
+    assert_eq!(paid.result.unwrap().as_str(), r#""paid by tx-1""#);
+    assert_eq!(cluster.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_payment_told_of_twice_under_two_ids_is_one_signal() {
+    let cluster = Cluster::of(1).await;
+    leave(&cluster, vec![left("1", "sql-1", r#"{"by":"tx-1"}"#), left("1", "sql-2", r#"{ "by" : "tx-1" }"#)]).await;
+    cluster.store.request_start(requested(&cluster, "1", 60));
+    cluster.pass(2 * SECOND).await;
+    let kinds = cluster.kinds(0, "1").await;
+    assert_eq!(kinds.iter().filter(|kind| **kind == "SignalReceived").count(), 1, "{kinds:?}");
+}
+
+#[tokio::test]
+async fn a_signal_that_cannot_be_read_is_held_and_holds_nothing_up() {
+    let buffer = 20 * SECOND;
+    let cluster = Cluster::with(1, EngineConfig { buffer, ..EngineConfig::default() }).await;
+    cluster.order(0, "open", 5).await;
+    cluster.order(0, "closed", 5).await;
+    cluster.pay(0, "closed", "tx-0").await;
+    let unreadable = |id: &str| left(id, "sql-1", r#"{"by": 17}"#);
+    leave(&cluster, vec![unreadable("open"), unreadable("closed"), unreadable("never")]).await;
+    cluster.pass(buffer + 15 * SECOND).await;
+    assert_eq!(cluster.calls_of("open"), 1, "its deadline was not held up");
+    let shards: Vec<u16> = (0..SHARDS).collect();
+    assert_eq!(cluster.store.unread(&shards, 10).await.unwrap(), []);
+    assert_eq!(cluster.store.unclaimed(&shards, cluster.now(), 10).await.unwrap(), []);
+}

@@ -32,6 +32,8 @@ mod values;
 mod writer;
 
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;

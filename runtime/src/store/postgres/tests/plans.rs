@@ -3,6 +3,7 @@
 
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor, Row};
+use tokio::sync::OnceCell;
 
 use super::{database, session};
 use crate::store::postgres::list::{self, rows};
@@ -10,7 +11,13 @@ use crate::store::postgres::{attributes, due, executions, history, inbox, load, 
 
 /// Enough that an index pays, in every shard; the inbox is small, as it is in life, but not empty.
 async fn filled() -> PgConnection {
-    let mut connection = session(&database().await).await;
+    static FILLED: OnceCell<String> = OnceCell::const_new();
+    session(FILLED.get_or_init(fill).await).await
+}
+
+async fn fill() -> String {
+    let url = database().await;
+    let mut connection = session(&url).await;
     for sql in [
         "INSERT INTO overdue.types SELECT n, 'type-' || n FROM generate_series(1, 3) AS n",
         "INSERT INTO overdue.executions
@@ -29,7 +36,7 @@ async fn filled() -> PgConnection {
     ] {
         connection.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
     }
-    connection
+    url
 }
 
 /// The lines of a statement's plan. `generic`: as it is prepared once; else for these values.

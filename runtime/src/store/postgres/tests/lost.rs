@@ -99,6 +99,22 @@ async fn raising_the_own_epoch_ends_a_session_that_is_stuck_in_the_old_one() {
 }
 
 #[tokio::test]
+async fn a_server_that_says_nothing_any_more_is_given_up_after_a_minute() {
+    let (proxy, node, _) = behind_a_proxy().await;
+    proxy.fail_next_commit(CommitFault::Freeze);
+    let commit = tokio::spawn({
+        let node = Arc::clone(&node);
+        async move { node.try_commit(&start("1")).await }
+    });
+    eventually("the commit is stuck", async || (proxy.struck() == 1).then_some(())).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert!(matches!(commit.await.unwrap(), Err(CommitError::Unknown(_))));
+    tokio::time::resume();
+    assert!(node.store.raise(&node.fence).await.unwrap().is_some(), "in another session");
+}
+
+#[tokio::test]
 async fn a_renewal_waits_for_no_commit() {
     let url = database().await;
     let node = Arc::new(Node::on(opened(&url).await).await);

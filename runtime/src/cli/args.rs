@@ -284,4 +284,7 @@ pub(super) struct MigrateArgs {
     /// The store: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
     #[arg(long, value_name = "URL", default_value = "sqlite:overdue.db")]
     pub(super) store: String,
+    /// Let this PostgreSQL role call overdue.start_workflow and overdue.signal_workflow, and nothing else
+    #[arg(long, value_name = "ROLE")]
+    pub(super) allow: Option<String>,
 }

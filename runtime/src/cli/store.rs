@@ -27,12 +27,18 @@ pub(super) async fn open(url: &str, shards: u16) -> Result<Arc<dyn Store>, Store
 /// `overdue migrate`.
 pub(super) async fn migrate(args: &MigrateArgs) -> Result<ExitCode, Failure> {
     let store = match named(&args.store)? {
+        Named::Sqlite(_) if args.allow.is_some() => {
+            return Err("--allow is for PostgreSQL: nobody but overdue itself can use a SQLite store".into());
+        }
         Named::Sqlite(path) => {
             SqliteStore::migrate(path).await?;
             args.store.clone()
         }
         Named::Postgres(url) => {
             PostgresStore::migrate(url).await?;
+            if let Some(role) = &args.allow {
+                PostgresStore::allow(url, role).await?;
+            }
             // The URL may hold a password.
             "the database".to_owned()
         }

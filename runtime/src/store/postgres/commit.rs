@@ -12,7 +12,7 @@ use super::error::Fault;
 use super::executions::{CodedKey, coded};
 use super::retention::End;
 use super::writer::Work;
-use super::{advances, deposits, inbox, lane, retention, starts, types};
+use super::{advances, deposits, inbox, lane, requests, retention, starts, types};
 use crate::id::WorkflowKey;
 use crate::store::rounds::rounds;
 use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, Outcome, Refuse, Retire, Write};
@@ -122,9 +122,10 @@ impl Work for Batch {
                 }
             }
             starts::apply(within, &new, &mut outcomes).await?;
+            requests::settle(within, &new, &outcomes).await?;
             advances::apply(within, &transitions, &mut outcomes).await?;
             deposits::apply(within, &signals, &mut outcomes).await?;
-            deposits::refuse(within, &refused, &mut outcomes).await?;
+            requests::refuse(within, &refused, &mut outcomes).await?;
             retention::apply(within, &ends, &mut outcomes).await?;
         }
         Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::commit::Transaction;
 use super::error::Fault;
 use super::executions::{self, CodedKey};
-use super::inbox::{self, RowKey};
-use crate::store::{Deposit, INBOX_ROWS_PER_KEY_MAX, Outcome, Refuse};
+use super::inbox::{self, RowKey, Says};
+use crate::store::{Deposit, INBOX_ROWS_PER_KEY_MAX, Outcome};
 
 /// Deposits of one round, judged in their order.
 pub(super) async fn apply(
@@ -30,15 +30,15 @@ pub(super) async fn apply(
     let mut accepted = Vec::new();
     for ((key, known), (index, deposit)) in keys.iter().zip(known).zip(deposits) {
         let rows = rows_of.get_mut(&key.0).expect("every key was counted");
-        let earlier = known.or_else(|| stored.get(key).copied());
+        let earlier = known.or_else(|| stored.get(key).cloned());
         outcomes[*index] = Some(match earlier {
-            Some(identity) if identity == deposit.row.identity => Outcome::Duplicate,
+            Some(says) if says.same_as(&deposit.row) => Outcome::Duplicate,
             Some(_) => Outcome::Conflict,
             None if *rows >= INBOX_ROWS_PER_KEY_MAX || room == 0 => Outcome::InboxFull,
             None => {
                 *rows += 1;
                 room -= 1;
-                stored.insert(*key, deposit.row.identity);
+                stored.insert(*key, Says::Identity(deposit.row.identity));
                 accepted.push((key.0, &deposit.row));
                 Outcome::Deposited
             }
@@ -60,20 +60,4 @@ async fn rows_of_each<'a>(within: &mut Transaction<'_>, keys: &[RowKey<'a>]) -> 
     executions::lock_shared(within.connection, &executions).await?;
     let rows = inbox::count_each(within.connection, &executions, INBOX_ROWS_PER_KEY_MAX).await?;
     Ok(executions.into_iter().zip(rows).collect())
-}
-
-/// Marks signals held.
-pub(super) async fn refuse(
-    within: &mut Transaction<'_>,
-    refused: &[(usize, &Refuse)],
-    outcomes: &mut [Option<Outcome>],
-) -> Result<(), Fault> {
-    let mut rows: Vec<RowKey<'_>> = Vec::new();
-    for (index, refuse) in refused {
-        outcomes[*index] = Some(Outcome::Refused);
-        if let Some(signal_id) = &refuse.signal_id {
-            rows.push((within.key_in(refuse.shard, &refuse.key).await?, signal_id));
-        }
-    }
-    Ok(inbox::hold(within.connection, rows).await?)
 }

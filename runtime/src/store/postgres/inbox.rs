@@ -11,6 +11,9 @@ use crate::payload::Payload;
 use crate::store::{InboxRow, Status};
 use crate::time::Timestamp;
 
+/// The identity of a signal that no program has checked: it was sent inside the database.
+pub(super) const UNCHECKED: Uuid = Uuid::nil();
+
 /// Names an inbox row: its execution and its signal id.
 pub(super) type RowKey<'a> = (CodedKey<'a>, &'a str);
 
@@ -68,17 +71,39 @@ pub(super) async fn unread(connection: &mut PgConnection, keys: &[CodedKey<'_>])
     Ok(unread)
 }
 
-pub(super) const KNOWN: &str = "SELECT w.place, x.identity
+pub(super) const KNOWN: &str = "SELECT w.place, x.identity, CASE WHEN x.identity = $5 THEN x.payload END
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[])
           WITH ORDINALITY AS w (shard, type, id, signal_id, place)
      JOIN overdue.inbox AS x ON x.shard = w.shard AND x.type = w.type AND x.id = w.id AND x.signal_id = w.signal_id
      ORDER BY w.place";
 
+/// What a stored signal says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// It was checked.
+    Identity([u8; 16]),
+    /// Nobody has checked it yet: the hash of its bare payload.
+    Payload([u8; 16]),
+}
+
+impl Says {
+    /// Whether a signal says the same.
+    pub(super) fn same_as(&self, row: &InboxRow) -> bool {
+        match self {
+            Self::Identity(identity) => *identity == row.identity,
+            Self::Payload(hash) => *hash == row.payload.canonical_hash(),
+        }
+    }
+}
+
 /// What the row with each of these keys says, in the order of `keys`; `None` where there is none.
-pub(super) async fn known(connection: &mut PgConnection, keys: &[RowKey<'_>]) -> Result<Vec<Option<[u8; 16]>>, sqlx::Error> {
+pub(super) async fn known(connection: &mut PgConnection, keys: &[RowKey<'_>]) -> Result<Vec<Option<Says>>, sqlx::Error> {
     let mut known = vec![None; keys.len()];
-    for row in bind_keys(KNOWN, keys).fetch_all(connection).await? {
-        known[place(row.try_get(0)?)] = Some(row.try_get::<Uuid, _>(1)?.into_bytes());
+    for row in bind_keys(KNOWN, keys).bind(UNCHECKED).fetch_all(connection).await? {
+        known[place(row.try_get(0)?)] = Some(match row.try_get::<Option<&str>, _>(2)? {
+            Some(payload) => Says::Payload(unchecked_payload(payload).canonical_hash()),
+            None => Says::Identity(row.try_get::<Uuid, _>(1)?.into_bytes()),
+        });
     }
     Ok(known)
 }
@@ -208,19 +233,32 @@ pub(super) async fn unclaimed(
 }
 
 fn inbox_row_of(row: &PgRow) -> Result<InboxRow, sqlx::Error> {
+    let (payload, identity, unchecked) = content_of(row.try_get(5)?, row.try_get(6)?)?;
     Ok(InboxRow {
         key: WorkflowKey::new(row.try_get::<&str, _>(0)?, row.try_get::<&str, _>(1)?),
         signal_id: row.try_get(2)?,
         shard: shard_of("inbox.shard", row.try_get(3)?)?,
         name: row.try_get(4)?,
-        payload: payload_of(row.try_get(5)?)?,
-        identity: row.try_get::<Uuid, _>(6)?.into_bytes(),
+        payload,
+        identity,
         received_at: Timestamp::from_micros(row.try_get(7)?),
-        unchecked: false,
+        unchecked,
     })
 }
 
-/// The payload of a stored text.
-pub(super) fn payload_of(stored: &str) -> Result<Payload, sqlx::Error> {
-    Payload::from_json(stored).map_err(|error| super::error::unreadable("inbox.payload", error))
+/// The payload and the identity of a stored signal, and whether nobody has checked it.
+pub(super) fn content_of(payload: &str, identity: Uuid) -> Result<(Payload, [u8; 16], bool), sqlx::Error> {
+    if identity == UNCHECKED {
+        let payload = unchecked_payload(payload);
+        let identity = payload.canonical_hash();
+        return Ok((payload, identity, true));
+    }
+    let payload = Payload::from_json(payload).map_err(|error| super::error::unreadable("inbox.payload", error))?;
+    Ok((payload, identity.into_bytes(), false))
+}
+
+/// What the database takes for JSON and this program does not becomes `null`, which no signal is: it is then refused, and
+/// holds nothing up.
+fn unchecked_payload(stored: &str) -> Payload {
+    Payload::from_json(stored).unwrap_or_else(|_| Payload::null())
 }

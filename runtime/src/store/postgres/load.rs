@@ -7,7 +7,7 @@ use sqlx::postgres::{PgBindIterExt, PgConnection, PgRow};
 use uuid::Uuid;
 
 use super::executions::execution_of;
-use super::inbox::payload_of;
+use super::inbox::content_of;
 use super::values::{or_empty, place};
 use crate::history::Record;
 use crate::id::WorkflowKey;
@@ -72,15 +72,16 @@ fn inbox_of(row: &PgRow, execution: &Execution) -> Result<Vec<InboxRow>, sqlx::E
     let received = or_empty::<i64>(row.try_get(19)?);
     let rows = signal_ids.into_iter().zip(names).zip(payloads).zip(identities).zip(received);
     rows.map(|((((signal_id, name), payload), identity), received_at)| {
+        let (payload, identity, unchecked) = content_of(&payload, identity)?;
         Ok(InboxRow {
             key: execution.key.clone(),
             shard: execution.shard,
             signal_id,
             name,
-            payload: payload_of(&payload)?,
-            identity: identity.into_bytes(),
+            payload,
+            identity,
             received_at: Timestamp::from_micros(received_at),
-            unchecked: false,
+            unchecked,
         })
     })
     .collect()

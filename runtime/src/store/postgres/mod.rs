@@ -20,6 +20,7 @@ mod load;
 mod migrate;
 mod nodes;
 mod readers;
+mod requests;
 mod retention;
 mod schema;
 mod settings;
@@ -50,8 +51,8 @@ use self::schema::OlderSchema;
 use self::values::stored_shards;
 use self::writer::{Answer, Command, Writer};
 use super::{
-    AttributeValue, Closed, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode, Outcome, Page,
-    Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
+    Outcome, Page, Position, RequestedStart, Sharing, Store, StoreError, StoreFacts, Token, Write,
 };
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
@@ -121,6 +122,18 @@ impl PostgresStore {
         let migrated = schema::prepare(&mut connection, &target, OlderSchema::Migrate).await;
         let _ = connection.close().await;
         migrated
+    }
+
+    /// Lets a database role start workflows and send signals by `overdue.start_workflow` and `overdue.signal_workflow`, and
+    /// nothing else.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the database cannot be reached, has no such role, or this user may not grant it.
+    pub async fn allow(url: &str, role: &str) -> Result<(), StoreError> {
+        let mut connection = Target::parse(url)?.open_plain().await?;
+        let allowed = requests::allow(&mut connection, role).await;
+        let _ = connection.close().await;
+        allowed.map_err(|error| StoreError::Refused(format!("role {role:?} cannot be allowed to start workflows: {error}")))
     }
 
     /// Whether a store was created in the database that `url` names.
@@ -271,6 +284,21 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Closed>, StoreError> {
         let mut connection = self.readers.connection().await?;
         answer(retention::forgettable(&mut connection, shard, before, after, limit)).await
+    }
+
+    async fn declare(&self, types: &[DeclaredType]) -> Result<(), StoreError> {
+        self.ask(|answer| Command::Declare(requests::Declare(types.to_vec()), answer)).await
+    }
+
+    async fn requested_starts(&self, shards: &[u16], types: &[String], limit: usize) -> Result<Vec<RequestedStart>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        requests::requested(&mut connection, &stored_shards(shards), types, limit).await.map_err(store_error)
+    }
+
+    async fn requested_start(&self, key: &WorkflowKey) -> Result<Option<RequestedStart>, StoreError> {
+        let mut connection = self.readers.connection().await?;
+        let shard = i16::try_from(self.shard(key)).unwrap_or(i16::MAX);
+        requests::find(&mut connection, shard, key).await.map_err(store_error)
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {

@@ -15,6 +15,7 @@ use super::connection::Target;
 use super::error::{Failure, Fault, is_definite, silent};
 use super::lane::Raise;
 use super::nodes::{Join, Leave};
+use super::requests::Declare;
 use super::shards::{Claim, HandOver};
 use super::tokens::{Create, Revoke};
 use crate::store::{CommitError, Fence, Outcome, StoreError};
@@ -48,6 +49,7 @@ pub(super) enum Command {
     Claim(Claim, Answer<Vec<u16>, CommitError>),
     HandOver(HandOver, Answer<(), CommitError>),
     Commit(Batch, Answer<Vec<Outcome>, CommitError>),
+    Declare(Declare, Answer<()>),
     CreateToken(Create, Answer<bool>),
     RevokeToken(Revoke, Answer<bool>),
     Close { answer: oneshot::Sender<()> },
@@ -97,6 +99,7 @@ impl Writer {
             Command::Claim(claim, answer) => self.fenced(&claim, claim.fence.epoch, answer).await,
             Command::HandOver(hand_over, answer) => self.fenced(&hand_over, hand_over.fence.epoch, answer).await,
             Command::Commit(batch, answer) => self.fenced(&batch, batch.fence.epoch, answer).await,
+            Command::Declare(declare, answer) => self.small(&declare, answer).await,
             Command::CreateToken(create, answer) => self.small(&create, answer).await,
             Command::RevokeToken(revoke, answer) => self.small(&revoke, answer).await,
             Command::Close { .. } => {}

@@ -283,7 +283,7 @@ async fn stored_histories_are_replayed_and_a_store_in_use_is_not_touched() {
     server.kill().await;
 
     let replayed = replay().await;
-    assert_eq!((replayed.code, replayed.json()), (Some(0), json!({ "workflows": 1, "events": 3, "faults": [] })));
+    assert_eq!((replayed.code, replayed.json()), (Some(0), json!({ "workflows": 1, "retired": 0, "events": 3, "faults": [] })));
     let migrated = run(program().args(["migrate", "--store", &store])).await;
     assert_eq!((migrated.code, migrated.stdout.contains("is at this program's schema")), (Some(0), true), "{migrated:?}");
     let nowhere = format!("sqlite:{}", server.site.path("nowhere.db").display());

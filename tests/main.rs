@@ -15,6 +15,7 @@ mod crash;
 mod failures;
 mod http;
 mod http_tokens;
+mod moving;
 mod race;
 mod race_thousand;
 mod refunds;

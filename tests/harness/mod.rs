@@ -13,7 +13,7 @@ pub(crate) use api::Api;
 pub(crate) use node::{Node, Setup};
 pub(crate) use order::Order;
 pub(crate) use server::{Answer, Ran, Server, Site, program, run};
-pub(crate) use shop::{Reply, Sent, outcome};
+pub(crate) use shop::{Gate, Reply, Sent, outcome};
 
 use overdue_runtime::Timestamp;
 

@@ -10,7 +10,7 @@ use overdue_runtime::client::{
     ActionOutcome, Client, ClientError, Explanation, SignalOutcome, SignalRequest, StartRequest, StartResponse,
 };
 use overdue_runtime::engine::{Clock, Engine, EngineConfig, Environment, OperatorAction, Registries};
-use overdue_runtime::store::{SqliteStore, Store};
+use overdue_runtime::store::{CopyReport, SqliteStore, Store, copy};
 use overdue_runtime::testing::{ManualClock, eventually, manual_environment};
 use overdue_runtime::workflow::WorkflowRegistry;
 use overdue_runtime::{Payload, Timestamp};
@@ -71,7 +71,7 @@ impl Setup {
         let store: Arc<dyn Store> = Arc::new(store);
         let scans = NodeClock::new(&clock);
         let (client, downstreams) = boot(&store, &scans.within(&environment), &self, &shop).await;
-        Node { shop, clock, scans, client, downstreams, environment, store, setup: self, _folder: folder }
+        Node { shop, clock, scans, client, downstreams, environment, store, setup: self, folder }
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Node {
     pub(crate) store: Arc<dyn Store>,
     environment: Environment,
     setup: Setup,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Node {
@@ -118,6 +118,20 @@ impl Node {
         let environment = self.scans.within(&self.environment);
         (self.client, self.downstreams) = boot(&self.store, &environment, &setup, &self.shop).await;
         self.setup = setup;
+    }
+
+    /// The process ends without warning, its store is moved into a new file, and a new process serves that one.
+    pub(crate) async fn move_to(&mut self, file: &str) -> CopyReport {
+        self.store.close().await;
+        let from = SqliteStore::open_to_copy(self.folder.path().join("orders.db"), None).await.unwrap();
+        let there = self.folder.path().join(file);
+        let to = SqliteStore::open_to_copy(&there, Some(SHARDS)).await.unwrap();
+        let report = copy(&from, &to).await.unwrap();
+        Store::close(&from).await;
+        Store::close(&to).await;
+        self.store = Arc::new(SqliteStore::open(&there, SHARDS).await.unwrap());
+        self.restart().await;
+        report
     }
 
     // Time.

@@ -64,6 +64,8 @@ pub(super) enum Task {
     Replay(ReplayArgs),
     /// Bring a store that an older program wrote to this program's schema
     Migrate(MigrateArgs),
+    /// Move a store into another one, with its workflows in flight; neither may be served meanwhile
+    Copy(CopyArgs),
     /// Print the HTTP API's OpenAPI description
     Openapi,
 }
@@ -287,4 +289,14 @@ pub(super) struct MigrateArgs {
     /// Let this PostgreSQL role call overdue.start_workflow and overdue.signal_workflow, and nothing else
     #[arg(long, value_name = "ROLE")]
     pub(super) allow: Option<String>,
+}
+
+#[derive(Args)]
+pub(super) struct CopyArgs {
+    /// The store to be moved: sqlite:PATH
+    #[arg(long, value_name = "URL")]
+    pub(super) from: String,
+    /// Where to: a store that does not exist yet or is empty, or the one that this was moved from. Interrupted, run it again
+    #[arg(long, value_name = "URL")]
+    pub(super) to: String,
 }

@@ -7,6 +7,7 @@ mod actions;
 mod args;
 mod breakers;
 mod config;
+mod copy;
 mod follow;
 mod program;
 mod remote;

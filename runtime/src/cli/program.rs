@@ -9,7 +9,7 @@ use futures::future::LocalBoxFuture;
 
 use super::args::{Cli, Task};
 use super::config::Config;
-use super::{actions, breakers, follow, replay, serve, show, start, store, tokens};
+use super::{actions, breakers, copy, follow, replay, serve, show, start, store, tokens};
 use crate::engine::{Environment, Registries};
 
 /// Why a command failed, for a person.
@@ -100,6 +100,7 @@ impl Program {
             Task::Token(args) => tokens::run(&connection, args).await,
             Task::Replay(args) => replay::run(self, &connection, args).await,
             Task::Migrate(args) => store::migrate(&args).await,
+            Task::Copy(args) => copy::run(&connection, &args).await,
             Task::Openapi => {
                 anstream::println!("{}", crate::http::openapi());
                 Ok(ExitCode::SUCCESS)

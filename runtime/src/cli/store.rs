@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::args::MigrateArgs;
 use super::program::Failure;
-use crate::store::{PostgresStore, SqliteStore, Store, StoreError};
+use crate::store::{Portable, PostgresStore, SqliteStore, Store, StoreError};
 
 /// What a URL names.
 enum Named<'a> {
@@ -22,6 +22,14 @@ pub(super) async fn open(url: &str, shards: u16) -> Result<Arc<dyn Store>, Store
         Named::Sqlite(path) => Arc::new(SqliteStore::open(path, shards).await?),
         Named::Postgres(url) => Arc::new(PostgresStore::open(url, shards).await?),
     })
+}
+
+/// Opens the store to copy from it, or into it: then it is created with this number of shards if it is not there.
+pub(super) async fn open_to_copy(url: &str, shards: Option<u16>) -> Result<Arc<dyn Portable>, StoreError> {
+    match named(url)? {
+        Named::Sqlite(path) => Ok(Arc::new(SqliteStore::open_to_copy(path, shards).await?)),
+        Named::Postgres(_) => Err(StoreError::Refused("this program cannot copy from or into PostgreSQL".into())),
+    }
 }
 
 /// `overdue migrate`.

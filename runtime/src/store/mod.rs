@@ -13,6 +13,7 @@ mod model;
 mod postgres;
 mod rounds;
 mod sqlite;
+mod transfer;
 mod write;
 
 use std::time::Duration;
@@ -27,6 +28,9 @@ pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
 pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
+pub use transfer::{
+    CarriedExecution, CarriedSignal, CopyError, CopyReport, Counts, Imported, Parcel, Place, Portable, Standing, StoreName, copy,
+};
 pub use write::{Advance, Deposit, Forget, NewExecution, Outcome, Refuse, Retire, RowChange, Write};
 
 use crate::history::Record;
@@ -248,7 +252,8 @@ pub trait Store: Send + Sync + 'static {
     fn facts(&self) -> &StoreFacts;
 
     /// Lets a node in: a lane with an epoch above every earlier one, and a lease. The node that it replaces, and in an
-    /// embedded store every other one, is ended: its fence is void from then on.
+    /// embedded store every other one, is ended: its fence is void from then on. [`StoreError::Refused`] where the store is
+    /// an unfinished copy or was moved away.
     async fn join(&self, node: &NewNode) -> Result<Fence, StoreError>;
 
     /// Renews the lease of the fence's node, also one that has expired and was not taken over, and tells who is there;

@@ -6,6 +6,7 @@
 mod nodes;
 mod retention;
 mod state;
+mod transfer;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use async_trait::async_trait;
 
 use self::nodes::Nodes;
 use self::state::State;
+use self::transfer::Marks;
 use super::{
     AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode,
     Outcome, Page, Position, RequestedStart, Sharing, Store, StoreError, StoreFacts, Token, Write,
@@ -54,6 +56,7 @@ pub struct ModelStore {
 
 struct Inner {
     state: State,
+    marks: Marks,
     failures: VecDeque<CommitFailure>,
     commits: u64,
     closed: bool,
@@ -77,6 +80,7 @@ impl ModelStore {
     fn with(shards: u16, sharing: Sharing, time: Option<Time>) -> Self {
         let inner = Inner {
             state: State::new(Nodes::new(sharing, shards)),
+            marks: Marks::new(),
             failures: VecDeque::new(),
             commits: 0,
             closed: false,
@@ -151,7 +155,9 @@ impl Store for ModelStore {
 
     async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
         let now = self.now();
-        Ok(self.open()?.state.nodes.join(node, now))
+        let mut inner = self.open()?;
+        inner.marks.standing(None).check_servable()?;
+        Ok(inner.state.nodes.join(node, now))
     }
 
     async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError> {

@@ -63,6 +63,18 @@ impl Nodes {
         Fence { node_id: new.node_id.clone(), lane: LANE, epoch: self.epoch }
     }
 
+    /// A node whose lease is not over.
+    pub(super) fn holder(&self, now: Timestamp) -> Option<String> {
+        let alive = self.nodes.iter().find(|(_, node)| node.expires_at > now);
+        alive.map(|(node_id, node)| format!("node {node_id} at {}", node.url.as_deref().unwrap_or("no address")))
+    }
+
+    /// Ends every node there is, dead or alive.
+    pub(super) fn end_all(&mut self) {
+        self.nodes.clear();
+        self.shards.fill(Shard::default());
+    }
+
     pub(super) fn renew(&mut self, fence: &Fence, lease: Duration, now: Timestamp) -> Option<Membership> {
         self.nodes.get_mut(&fence.node_id)?.expires_at = now.saturating_add(lease);
         let members = self.nodes.iter().map(|(node_id, node)| Member {

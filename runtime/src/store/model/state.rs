@@ -20,15 +20,15 @@ pub(super) struct State {
     pub(super) tombstones: BTreeMap<WorkflowKey, Bytes>,
     pub(super) records: BTreeMap<(RunId, u64), Bytes>,
     pub(super) attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
-    inbox: BTreeMap<(WorkflowKey, String), Stored>,
+    pub(super) inbox: BTreeMap<(WorkflowKey, String), Stored>,
     pub(super) tokens: BTreeMap<String, Token>,
     pub(super) requests: BTreeMap<WorkflowKey, RequestedStart>,
 }
 
 #[derive(Clone)]
 pub(super) struct Stored {
-    row: InboxRow,
-    held: bool,
+    pub(super) row: InboxRow,
+    pub(super) held: bool,
 }
 
 impl State {

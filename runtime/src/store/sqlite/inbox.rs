@@ -8,7 +8,7 @@ use super::executions::CodedKey;
 use super::values::{Sized, four, limit_of, place, sixteen, sixty_four, sized};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
-use crate::store::{InboxRow, Status};
+use crate::store::{CarriedSignal, InboxRow, Status};
 use crate::time::Timestamp;
 
 /// Names an inbox row: number of its type, workflow id, signal id.
@@ -166,6 +166,18 @@ pub(super) async fn read(connection: &mut SqliteConnection, keys: &str) -> Resul
         .collect()
 }
 
+pub(super) const WHOLE: &str = "SELECT t.name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at, x.held
+         FROM (SELECT DISTINCT value FROM json_each(?1)) AS w
+         CROSS JOIN types AS t ON t.name = w.value ->> 0
+         CROSS JOIN inbox AS x ON x.type = t.code AND x.id = w.value ->> 1
+         ORDER BY t.name, x.id, x.signal_id";
+
+/// All rows, held or not, of the executions named in `keys` (a JSON array of pairs of type and id).
+pub(super) async fn whole(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<CarriedSignal>, sqlx::Error> {
+    let rows = sqlx::query(WHOLE).bind(keys).fetch_all(connection).await?;
+    rows.iter().map(|row| Ok(CarriedSignal { row: inbox_row_of(row)?, held: row.try_get::<i64, _>(8)? != 0 })).collect()
+}
+
 pub(super) const UNREAD_KEYS: &str = "SELECT DISTINCT s.value, t.name, x.id
          FROM json_each(?1) AS s
          CROSS JOIN inbox AS x ON x.shard = s.value
@@ -219,7 +231,7 @@ pub(super) async fn unclaimed(
         .collect()
 }
 
-fn inbox_row_of(row: &SqliteRow) -> Result<InboxRow, sqlx::Error> {
+pub(super) fn inbox_row_of(row: &SqliteRow) -> Result<InboxRow, sqlx::Error> {
     let shard: i64 = row.try_get(3)?;
     Ok(InboxRow {
         key: WorkflowKey::new(row.try_get::<&str, _>(0)?, row.try_get::<&str, _>(1)?),

@@ -38,7 +38,7 @@ pub(super) async fn check(connection: &mut SqliteConnection, fence: &Fence) -> R
     if epoch == Some(fence.epoch) { Ok(()) } else { Err(Fault::FenceLost) }
 }
 
-async fn end_all(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+pub(super) async fn end_all(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     sqlx::query("DELETE FROM lanes").execute(connection).await.map(drop)
 }
 

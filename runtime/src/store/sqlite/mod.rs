@@ -21,6 +21,7 @@ mod retention;
 mod schema;
 mod starts;
 mod tokens;
+mod transfer;
 mod types;
 mod values;
 mod writer;
@@ -49,9 +50,17 @@ use super::{
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
 
+/// What a database is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Serve,
+    Copy,
+}
+
 /// A store in one SQLite file.
 pub struct SqliteStore {
     facts: StoreFacts,
+    url: String,
     /// The node that has the file to itself.
     owner: Mutex<Option<Member>>,
     all_shards: String,
@@ -65,13 +74,32 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`StoreError::Refused`], with what to do about it: when another process has the database, when it has another
-    /// number of shards or was written by an older or a newer program, or when it cannot be opened.
+    /// number of shards or was written by an older or a newer program, when it is an unfinished copy or was moved away, or
+    /// when it cannot be opened.
     pub async fn open(path: impl AsRef<Path>, shards: u16) -> Result<Self, StoreError> {
-        let path = &connection::real_path(path.as_ref())?;
+        Self::open_for(path.as_ref(), Some(shards), Use::Serve).await
+    }
+
+    /// Opens the database at `path` to copy from it or into it, whatever its marks are. With a number of shards it is
+    /// created there if there is none; without, it has to be there.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`], as [`open`](Self::open).
+    pub async fn open_to_copy(path: impl AsRef<Path>, shards: Option<u16>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        if shards.is_none() && !path.exists() {
+            return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
+        }
+        Self::open_for(path, shards, Use::Copy).await
+    }
+
+    async fn open_for(path: &Path, shards: Option<u16>, usage: Use) -> Result<Self, StoreError> {
+        let path = &connection::real_path(path)?;
+        let url = format!("sqlite:{}", path.display());
         let lock = connection::lock(path)?;
         let mut connection = connection::open_writer(path).await?;
-        let version = match Self::prepare(&mut connection, shards).await {
-            Ok(version) => version,
+        let (version, shards) = match Self::prepare(&mut connection, shards, &url, usage).await {
+            Ok(prepared) => prepared,
             Err(error) => {
                 let _ = connection.close().await;
                 return Err(error);
@@ -85,6 +113,7 @@ impl SqliteStore {
         tokio::spawn(Writer::new(path.to_owned(), connection, gate, lock).run(queue));
         Ok(Self {
             facts: StoreFacts { shards, database: format!("SQLite {version}"), sharing: Sharing::Embedded },
+            url,
             owner: Mutex::new(None),
             all_shards: shards_as_json(&(0..shards).collect::<Vec<_>>()),
             readers,
@@ -109,10 +138,21 @@ impl SqliteStore {
         migrated
     }
 
-    async fn prepare(connection: &mut sqlx::SqliteConnection, shards: u16) -> Result<String, StoreError> {
+    async fn prepare(
+        connection: &mut sqlx::SqliteConnection,
+        shards: Option<u16>,
+        url: &str,
+        usage: Use,
+    ) -> Result<(String, u16), StoreError> {
         schema::prepare(connection, OlderSchema::Refuse).await?;
-        schema::fix_shards(connection, shards).await?;
-        connection::sqlite_version(connection).await
+        let shards = match shards {
+            Some(shards) => schema::fix_shards(connection, shards).await.map(|()| shards)?,
+            None => schema::shards(connection).await?,
+        };
+        if usage == Use::Serve {
+            transfer::standing(connection, url).await.map_err(store_error)?.check_servable()?;
+        }
+        Ok((connection::sqlite_version(connection).await?, shards))
     }
 
     fn owner(&self) -> MutexGuard<'_, Option<Member>> {

@@ -70,6 +70,12 @@ pub(super) async fn fix_shards(connection: &mut SqliteConnection, shards: u16) -
     )))
 }
 
+/// The number of shards of a database that was in use.
+pub(super) async fn shards(connection: &mut SqliteConnection) -> Result<u16, StoreError> {
+    let stored = stored_shards(connection).await?.ok_or_else(|| StoreError::Refused("the database was never in use".into()))?;
+    u16::try_from(stored).map_err(|_| StoreError::Corrupt(format!("a store of {stored} shards")))
+}
+
 async fn migrate(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     MIGRATOR.run(connection).await.map_err(|error| StoreError::Refused(format!("the database's schema cannot be used: {error}")))
 }

@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::commit::{self, Batch, Memory};
 use super::error::{Fault, at_commit, is_definite, primary_code, store_error};
 use super::readers::Gate;
-use super::{connection, lane, tokens};
-use crate::store::{CommitError, Fence, Outcome, StoreError, Token, Write};
+use super::{connection, lane, tokens, transfer};
+use crate::store::{CommitError, Fence, Imported, Outcome, Parcel, StoreError, StoreName, Token, Write};
 
 /// Commands that wait for the writer; the callers of more wait for a place. One lane sends one batch at a time.
 pub(super) const COMMANDS_MAX: usize = 64;
@@ -52,6 +52,18 @@ pub(super) enum Command {
     RevokeToken {
         name: String,
         answer: Answer<bool>,
+    },
+    Mark {
+        copying_from: Option<StoreName>,
+        moved_to: Option<StoreName>,
+        answer: Answer<()>,
+    },
+    Import {
+        parcel: Parcel,
+        answer: Answer<Imported>,
+    },
+    Clear {
+        answer: Answer<()>,
     },
     /// Limits the database's size, as a full disk does; `None` lifts the limit.
     #[cfg(test)]
@@ -126,6 +138,19 @@ impl Writer {
             Command::RevokeToken { name, answer } => {
                 let _ = answer.send(self.transact(async |on| tokens::revoke(on, &name).await).await);
             }
+            Command::Mark { copying_from, moved_to, answer } => {
+                let marked = async |on: &mut _| transfer::mark(on, copying_from.as_ref(), moved_to.as_ref()).await;
+                let _ = answer.send(self.transact(marked).await);
+            }
+            Command::Import { parcel, answer } => {
+                let _ = answer.send(self.import(&parcel).await);
+                self.cut_log().await;
+            }
+            Command::Clear { answer } => {
+                self.memory = Memory::default();
+                let _ = answer.send(self.transact(transfer::clear).await);
+                self.cut_log().await;
+            }
             #[cfg(test)]
             Command::LimitPages { pages, answer } => {
                 let _ = answer.send(self.limit_pages(pages).await);
@@ -149,15 +174,28 @@ impl Writer {
         Ok(outcomes)
     }
 
+    async fn import(&mut self, parcel: &Parcel) -> Result<Imported, StoreError> {
+        self.begin().await.map_err(refused)?;
+        let Some(connection) = &mut self.connection else { return Err(StoreError::Unavailable(LOST.into())) };
+        let mut batch = Batch { connection, memory: &mut self.memory };
+        match transfer::import(&mut batch, parcel).await {
+            Ok(Imported::Whole) => self.end().await.map(|()| Imported::Whole).map_err(store_error),
+            Ok(differs) => {
+                self.roll_back().await;
+                Ok(differs)
+            }
+            Err(fault) => {
+                self.roll_back().await;
+                Err(refused(fault))
+            }
+        }
+    }
+
     /// Runs one small write in a transaction of its own.
     async fn transact<T>(
         &mut self,
         write: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
-        let refused = |fault: Fault| match fault {
-            Fault::Sql(error) => store_error(error),
-            other => StoreError::Unavailable(other.to_string()),
-        };
         self.begin().await.map_err(refused)?;
         let Some(connection) = &mut self.connection else { return Err(StoreError::Unavailable(LOST.into())) };
         match write(connection).await {
@@ -235,6 +273,13 @@ impl Writer {
                 self.log_bytes_limit = bytes + LOG_BYTES_STEP;
             }
         }
+    }
+}
+
+fn refused(fault: Fault) -> StoreError {
+    match fault {
+        Fault::Sql(error) => store_error(error),
+        other => StoreError::Unavailable(other.to_string()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod disk;
 mod files;
+mod moving;
 mod plans;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::scratch;
 use crate::store::sqlite::list::{self, rows};
-use crate::store::sqlite::{SqliteStore, attributes, due, executions, history, inbox, retention};
+use crate::store::sqlite::{SqliteStore, attributes, due, executions, history, inbox, retention, transfer};
 
 /// The lines of a statement's plan.
 async fn plan(sql: &str) -> Vec<String> {
@@ -51,6 +51,10 @@ async fn no_read_walks_over_the_executions_the_history_or_the_inbox() {
         ("list, with an attribute", rows::WITH_ATTRIBUTE),
         ("list, due before", rows::DUE_BEFORE),
         ("retirable", retention::RETIRABLE),
+        ("export, executions", transfer::export::EXECUTIONS),
+        ("export, sizes", transfer::export::HISTORY_BYTES),
+        ("export, signals", transfer::export::SIGNALS),
+        ("import, signals", inbox::WHOLE),
         ("forgettable", retention::FORGETTABLE),
     ];
     for (name, sql) in statements {
@@ -93,7 +97,8 @@ async fn what_is_due_is_read_in_the_order_of_its_index() {
 
 #[tokio::test]
 async fn a_page_is_read_in_the_order_of_its_index() {
-    for sql in [rows::ANY, rows::NEEDING_ATTENTION, rows::BLOCKED, rows::WITH_ATTRIBUTE] {
+    let exports = [transfer::export::EXECUTIONS, transfer::export::SIGNALS];
+    for sql in [rows::ANY, rows::NEEDING_ATTENTION, rows::BLOCKED, rows::WITH_ATTRIBUTE].into_iter().chain(exports) {
         let plan = plan(sql).await;
         assert!(!plan.iter().any(|line| line.contains("TEMP B-TREE")), "{plan:#?}");
     }

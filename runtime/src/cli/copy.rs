@@ -1,0 +1,38 @@
+//! `copy`: moves a store into another one, with its workflows in flight.
+
+use std::process::ExitCode;
+
+use super::args::{Connection, CopyArgs};
+use super::program::Failure;
+use super::store;
+use crate::store::{CopyReport, copy};
+
+pub(super) async fn run(connection: &Connection, args: &CopyArgs) -> Result<ExitCode, Failure> {
+    let from = store::open_to_copy(&args.from, None).await?;
+    let to = match store::open_to_copy(&args.to, Some(from.facts().shards)).await {
+        Ok(to) => to,
+        Err(error) => {
+            from.close().await;
+            return Err(error.into());
+        }
+    };
+    let report = copy(from.as_ref(), to.as_ref()).await;
+    to.close().await;
+    from.close().await;
+    print(connection, args, &report?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(connection: &Connection, CopyArgs { from, to }: &CopyArgs, report: &CopyReport) -> Result<(), Failure> {
+    if connection.json {
+        anstream::println!("{}", serde_json::to_string(report)?);
+        return Ok(());
+    }
+    let CopyReport { workflows, history_rows, events, inbox_rows, tokens, hash, .. } = report;
+    anstream::println!(
+        "{workflows} workflows, {events} events in {history_rows} history rows, {inbox_rows} stored signals and {tokens} tokens \
+         were moved; both sides have the hash {hash}"
+    );
+    anstream::println!("Serve {to} from now on; {from} refuses to be served.");
+    Ok(())
+}

@@ -1,5 +1,7 @@
 //! How the demo talks to the engine: as a careful order service would, repeating until there is an answer.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -16,11 +18,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(400);
 /// Executions or events in one page.
 const PAGE: usize = 1000;
 
-/// A client of the engine, wherever it listens after its last restart.
+/// A client of the engines, wherever they listen after their last restart. Each request goes to the next of them, as a
+/// balancer would have it.
 #[derive(Clone)]
 pub(super) struct Client {
     http: reqwest::Client,
-    url: watch::Receiver<String>,
+    urls: Vec<watch::Receiver<String>>,
+    turn: Arc<AtomicUsize>,
 }
 
 /// A definite answer: neither a 5xx nor silence.
@@ -37,15 +41,16 @@ impl Answer {
 }
 
 impl Client {
-    pub(super) fn new(url: watch::Receiver<String>) -> anyhow::Result<Client> {
+    pub(super) fn new(urls: Vec<watch::Receiver<String>>) -> anyhow::Result<Client> {
         let http =
             reqwest::Client::builder().timeout(REQUEST_TIMEOUT).pool_max_idle_per_host(64).build().context("no HTTP client")?;
-        Ok(Client { http, url })
+        Ok(Client { http, urls, turn: Arc::default() })
     }
 
-    /// Where the engine listens now.
+    /// Where the engine listens whose turn it is.
     pub(super) fn url(&self) -> String {
-        self.url.borrow().clone()
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.urls.len().max(1);
+        self.urls.get(turn).map(|url| url.borrow().clone()).unwrap_or_default()
     }
 
     /// Starts an order's workflow.

@@ -9,9 +9,12 @@ pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the shop withholds an answer: the engine must have given up by then.
 pub(super) const WITHHOLD: Duration = Duration::from_millis(900);
 
+/// How long the shards of a killed node wait for another, where there are several: short enough to watch.
+const LEASE: &str = "2s";
+
 /// The whole file.
 pub(super) fn toml(urls: &Urls) -> String {
-    let mut text = String::from("[engine]\ndrain = \"2s\"\n");
+    let mut text = format!("[engine]\ndrain = \"2s\"\nlease = \"{LEASE}\"\n");
     for service in Service::ALL {
         text.push_str(&downstream(service, urls.of(service)));
     }

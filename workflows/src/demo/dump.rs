@@ -93,7 +93,7 @@ mod tests {
         };
         let mut evidence = Evidence::default();
         evidence.ledgers.insert(Service::Stock, vec![Record::Effect(effect)]);
-        let report = Report::new(7, &evidence, &super::super::audit::audit(&evidence), &[], std::time::Duration::ZERO);
+        let report = Report::new((7, 1), &evidence, &super::super::audit::audit(&evidence), &[], std::time::Duration::ZERO);
 
         let out = folder.path().join("out");
         write(&out, &evidence, &report, &[], &log).unwrap();

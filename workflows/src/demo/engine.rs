@@ -22,7 +22,7 @@ const SIGKILL: i32 = 9;
 /// How much of the engine's log an error shows.
 const LOG_TAIL_LINES: usize = 15;
 
-/// A time in which no engine ran.
+/// A time in which an engine was down.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Down {
     /// When it was killed.
@@ -69,8 +69,8 @@ impl Engine {
         self.log.clone()
     }
 
-    /// Ends the engine with SIGKILL and starts its successor on the same store.
-    pub(super) async fn kill_and_restart(&mut self) -> anyhow::Result<()> {
+    /// Ends the engine with SIGKILL and starts its successor on the same store; how long that took.
+    pub(super) async fn kill_and_restart(&mut self) -> anyhow::Result<Down> {
         let from = Timestamp::now();
         self.child.start_kill().context("the engine cannot be killed")?;
         let status = self.child.wait().await.context("the killed engine cannot be waited for")?;
@@ -78,8 +78,9 @@ impl Engine {
         self.child = child;
         self.url.send_replace(url);
         let by_sigkill = status.signal() == Some(SIGKILL);
-        self.downs.push(Down { from, until: Timestamp::now(), by_sigkill });
-        Ok(())
+        let down = Down { from, until: Timestamp::now(), by_sigkill };
+        self.downs.push(down.clone());
+        Ok(down)
     }
 
     async fn restart(&self) -> anyhow::Result<(Child, String)> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
+use super::fleet::Fleet;
 use super::progress::Progress;
 use super::sleep_until;
 use crate::sandbox::Shop;
@@ -13,13 +13,14 @@ const WORK_LIMIT: Duration = Duration::from_millis(1500);
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// Kills and restarts at each of these times, in order.
-pub(super) async fn run(engine: &mut Engine, shop: &Shop, times: &[Instant], progress: &Progress) -> anyhow::Result<()> {
+pub(super) async fn run(fleet: &mut Fleet, shop: &Shop, times: &[Instant], progress: &Progress) -> anyhow::Result<()> {
     for time in times {
         sleep_until(*time).await;
         wait_for_a_call(shop).await;
-        engine.kill_and_restart().await?;
-        let down_ms = engine.downs().last().map_or(0, |down| down.until.duration_since(down.from).as_millis());
-        progress.say(&format!("the engine was killed with SIGKILL and is back after {down_ms} ms"));
+        let down = fleet.kill_and_restart().await?;
+        let down_ms = down.until.duration_since(down.from).as_millis();
+        let which = if fleet.nodes() == 1 { "the engine" } else { "a node" };
+        progress.say(&format!("{which} was killed with SIGKILL and is back after {down_ms} ms"));
     }
     Ok(())
 }

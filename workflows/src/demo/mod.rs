@@ -12,6 +12,7 @@ mod drive;
 mod dump;
 mod engine;
 mod evidence;
+mod fleet;
 mod kill;
 mod lateness;
 mod plan;
@@ -31,8 +32,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::sandbox::Shop;
 use client::Client;
 use drive::Driver;
-use engine::Engine;
 use evidence::Evidence;
+use fleet::Fleet;
 use plan::Plan;
 use progress::Progress;
 use report::Report;
@@ -47,7 +48,10 @@ pub struct Options {
     /// decided by the clock.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// How often the engine is killed with SIGKILL and started again.
+    /// How many engines share the store, which must then be a PostgreSQL database.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub nodes: u32,
+    /// How often an engine is killed with SIGKILL and started again.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub kills: u32,
     /// Print the summary as one JSON object on the last line of stdout.
@@ -79,13 +83,13 @@ pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
     if options.keep {
         keep(&played, options.json).await?;
     }
-    played.engine.stop().await;
+    played.fleet.stop().await;
     Ok(if played.is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What is still running when the audit is done.
 struct Played {
-    engine: Engine,
+    fleet: Fleet,
     shop: Arc<Shop>,
     is_clean: bool,
     _folder: tempfile::TempDir,
@@ -93,6 +97,9 @@ struct Played {
 
 async fn play(options: &Options) -> anyhow::Result<Played> {
     let begun = Instant::now();
+    if options.nodes > 1 && !options.store.as_deref().is_some_and(|store| store.starts_with("postgres")) {
+        bail!("--nodes {} needs a store that nodes can share: --store postgres://USER:PASSWORD@HOST/DATABASE", options.nodes);
+    }
     if let Some(out) = &options.out {
         // Found out now rather than when there is something to write.
         std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
@@ -102,19 +109,21 @@ async fn play(options: &Options) -> anyhow::Result<Played> {
     let progress = Progress::new(options.orders);
     progress.say(&format!("demo of {} orders, --seed {seed}", options.orders));
 
-    let plan = Plan::new(options.orders, seed, &id_prefix(options, seed));
+    let prefix = id_prefix(options, seed);
+    let plan = Plan::new(options.orders, seed, &prefix);
     let shop = Arc::new(start_shop(folder.path(), plan.faults()).await?);
-    let mut engine = start_engine(options, folder.path(), &shop).await?;
-    let client = Client::new(engine.url())?;
-    progress.say(&format!("the engine is ready at {}, the order service at {}", client.url(), shop.urls().orders));
+    let mut fleet = start_fleet(options, folder.path(), &shop).await?;
+    let client = Client::new(fleet.urls())?;
+    let ready = if fleet.nodes() == 1 { "the engine is".to_owned() } else { format!("{} nodes are", fleet.nodes()) };
+    progress.say(&format!("{ready} ready at {}, the order service at {}", client.url(), shop.urls().orders));
 
     let driver = Driver::start(plan.clone(), shop.clone(), client.clone());
     let placing_began = driver.begin();
     let kill_times: Vec<_> = plan.kill_times(options.kills).iter().map(|after| placing_began + *after).collect();
     let watching = progress.watch(shop.clone());
-    kill::run(&mut engine, &shop, &kill_times, &progress).await?;
+    kill::run(&mut fleet, &shop, &kill_times, &progress).await?;
     let acts = driver.finish().await?;
-    let unsettled = settle::wait(&client, plan.settle_after(placing_began.elapsed())).await?;
+    let unsettled = settle::wait(&client, &prefix, plan.settle_after(placing_began.elapsed())).await?;
     drop(watching);
     match unsettled.len() {
         0 => progress.say("everything has settled; auditing"),
@@ -124,15 +133,15 @@ async fn play(options: &Options) -> anyhow::Result<Played> {
     sell_what_was_paid(&shop, &plan).await?;
     let evidence = Evidence::gather(&client, &shop, &plan, acts, unsettled).await?;
     let audit = audit::audit(&evidence);
-    let report = Report::new(seed, &evidence, &audit, engine.downs(), begun.elapsed());
+    let report = Report::new((seed, fleet.nodes()), &evidence, &audit, &fleet.downs(), begun.elapsed());
     progress.finish();
-    publish(options, &evidence, &report, &engine)?;
-    Ok(Played { engine, shop, is_clean: report.is_clean(), _folder: folder })
+    publish(options, &evidence, &report, &fleet)?;
+    Ok(Played { fleet, shop, is_clean: report.is_clean(), _folder: folder })
 }
 
-fn publish(options: &Options, evidence: &Evidence, report: &Report, engine: &Engine) -> anyhow::Result<()> {
+fn publish(options: &Options, evidence: &Evidence, report: &Report, fleet: &Fleet) -> anyhow::Result<()> {
     if let Some(out) = &options.out {
-        dump::write(out, evidence, report, engine.downs(), &engine.log_file())?;
+        dump::write(out, evidence, report, &fleet.downs(), &fleet.log_file())?;
         eprintln!("ledgers and histories are in {}", out.display());
     }
     if options.json {
@@ -157,11 +166,11 @@ async fn start_shop(folder: &Path, faults: crate::sandbox::FaultPlan) -> anyhow:
     Shop::start(&ledgers, faults).await.context("the sandbox shop cannot start")
 }
 
-async fn start_engine(options: &Options, folder: &Path, shop: &Shop) -> anyhow::Result<Engine> {
+async fn start_fleet(options: &Options, folder: &Path, shop: &Shop) -> anyhow::Result<Fleet> {
     let file = folder.join("overdue.toml");
     std::fs::write(&file, config::toml(shop.urls())).with_context(|| format!("cannot write {}", file.display()))?;
     let store = options.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.join("overdue.db").display()));
-    Engine::start(&store, &file, &folder.join("engine.log")).await
+    Fleet::start(options.nodes as usize, &store, &file, &folder.join("engine.log")).await
 }
 
 /// The shop delivers paid orders, so that the stock ledger ends with nothing but sold and available units.
@@ -180,7 +189,8 @@ async fn sell_what_was_paid(shop: &Shop, plan: &Plan) -> anyhow::Result<()> {
 
 /// Says where everything is and waits; stdout belongs to the JSON object if there is one.
 async fn keep(played: &Played, json: bool) -> anyhow::Result<()> {
-    let (engine, orders) = (played.engine.url().borrow().clone(), &played.shop.urls().orders);
+    let urls: Vec<String> = played.fleet.urls().iter().map(|url| url.borrow().clone()).collect();
+    let (engine, orders) = (urls.join(", "), &played.shop.urls().orders);
     let text = format!("the engine stays at {engine}, the order service at {orders}; Ctrl-C ends both");
     if json {
         eprintln!("{text}");

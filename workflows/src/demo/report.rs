@@ -18,6 +18,7 @@ const SHOWN_WRONGS: usize = 20;
 /// The summary of a run.
 pub(super) struct Report {
     seed: u64,
+    nodes: usize,
     orders: usize,
     paid: u64,
     cancelled: BTreeMap<String, u64>,
@@ -39,10 +40,17 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(seed: u64, evidence: &Evidence, audit: &Audit<'_>, downs: &[Down], wall: Duration) -> Report {
+    pub(super) fn new(
+        (seed, nodes): (u64, usize),
+        evidence: &Evidence,
+        audit: &Audit<'_>,
+        downs: &[Down],
+        wall: Duration,
+    ) -> Report {
         let effects = |wanted: fn(&Effect) -> bool| evidence.effects().filter(|effect| wanted(&effect.effect)).count() as u64;
         let mut report = Report {
             seed,
+            nodes,
             orders: evidence.orders.len(),
             paid: 0,
             cancelled: BTreeMap::new(),
@@ -99,6 +107,7 @@ impl Report {
         json!({
             "orders": self.orders,
             "seed": self.seed,
+            "nodes": self.nodes,
             "paid": self.paid,
             "cancelled": self.cancelled(),
             "cancelled_by_reason": self.cancelled,
@@ -186,7 +195,7 @@ mod tests {
     use super::*;
 
     fn report(evidence: &Evidence) -> Report {
-        Report::new(7, evidence, &audit(evidence), &[], Duration::from_millis(1234))
+        Report::new((7, 1), evidence, &audit(evidence), &[], Duration::from_millis(1234))
     }
 
     #[test]

@@ -18,11 +18,11 @@ const STILL_LOOKS: u32 = 6;
 pub(super) type Unsettled = BTreeSet<(String, String)>;
 
 /// Waits, and returns what did not settle.
-pub(super) async fn wait(client: &Client, settling: Settling) -> anyhow::Result<Unsettled> {
+pub(super) async fn wait(client: &Client, prefix: &str, settling: Settling) -> anyhow::Result<Unsettled> {
     let begun = Instant::now();
     let mut still = 0;
     loop {
-        let open = open_executions(client).await?;
+        let open = open_executions(client, prefix).await?;
         if open.is_empty() {
             return Ok(Unsettled::new());
         }
@@ -37,12 +37,15 @@ pub(super) async fn wait(client: &Client, settling: Settling) -> anyhow::Result<
     }
 }
 
-async fn open_executions(client: &Client) -> anyhow::Result<Unsettled> {
+async fn open_executions(client: &Client, prefix: &str) -> anyhow::Result<Unsettled> {
     let mut open = Unsettled::new();
     for kind in TYPES {
         for execution in client.running(kind).await? {
             let id = execution["id"].as_str().unwrap_or_default();
-            open.insert((kind.to_owned(), id.to_owned()));
+            // A store may hold what others started.
+            if id.starts_with(prefix) {
+                open.insert((kind.to_owned(), id.to_owned()));
+            }
         }
     }
     Ok(open)

@@ -16,6 +16,7 @@ mod failures;
 mod http;
 mod http_tokens;
 mod moving;
+mod nodes;
 mod race;
 mod race_thousand;
 mod refunds;

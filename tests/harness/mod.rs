@@ -2,6 +2,7 @@
 //! when it is told to, and a server that is a process of its own.
 
 mod api;
+pub(crate) mod city;
 mod clock;
 mod node;
 mod order;

@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use overdue_workflows::sandbox::{Service, Urls};
@@ -32,6 +33,8 @@ pub(crate) struct Site {
     folder: TempDir,
     pub(crate) config: String,
     zone: String,
+    /// A store of its own in its folder, unless it is one that several share.
+    store: Option<String>,
 }
 
 impl Site {
@@ -45,13 +48,19 @@ impl Site {
                  retry = {{ initial = \"100ms\", cap = \"400ms\", jitter = false }}\nretry_after_max = \"1s\"\n"
             ));
         }
-        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into() }
+        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into(), store: None }
     }
 
     /// One whose services are nowhere.
     pub(crate) fn alone() -> Self {
         let url = || "http://127.0.0.1:9".to_owned();
         Self::calling(&Urls { orders: url(), stock: url(), coupons: url(), payments: url() })
+    }
+
+    /// On a store that is there already.
+    pub(crate) fn on(mut self, store: &str) -> Self {
+        self.store = Some(store.to_owned());
+        self
     }
 
     pub(crate) fn with(mut self, from: &str, to: &str) -> Self {
@@ -65,7 +74,7 @@ impl Site {
     }
 
     pub(crate) fn store(&self) -> String {
-        format!("sqlite:{}", self.path("orders.db").display())
+        self.store.clone().unwrap_or_else(|| format!("sqlite:{}", self.path("orders.db").display()))
     }
 
     pub(crate) fn config_file(&self) -> PathBuf {
@@ -108,6 +117,9 @@ pub(crate) struct Server {
     pub(crate) http: reqwest::Client,
     child: RwLock<Option<Child>>,
     url: RwLock<String>,
+    /// Servers on the same store. Each request goes to the next of all of them, as a balancer would have it.
+    pub(crate) peers: Vec<Server>,
+    turn: AtomicUsize,
 }
 
 impl Server {
@@ -121,7 +133,37 @@ impl Server {
         overdue_activities::init_crypto();
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().unwrap();
         let (child, url) = spawn(&site, "127.0.0.1:0").await;
-        Self { site, http, child: RwLock::new(Some(child)), url: RwLock::new(url) }
+        let (child, url) = (RwLock::new(Some(child)), RwLock::new(url));
+        Self { site, http, child, url, peers: Vec::new(), turn: AtomicUsize::new(0) }
+    }
+
+    /// Several on one store. What does not answer soon is asked elsewhere.
+    pub(crate) async fn start_all(sites: Vec<Site>) -> Self {
+        let mut servers = Vec::new();
+        for site in sites {
+            servers.push(Self::start(site).await);
+        }
+        let mut first = servers.remove(0);
+        first.http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(2)).build().unwrap();
+        Self { peers: servers, ..first }
+    }
+
+    /// This one and its peers.
+    pub(crate) fn all(&self) -> Vec<&Self> {
+        std::iter::once(self).chain(&self.peers).collect()
+    }
+
+    async fn next_url(&self) -> String {
+        let all = self.all();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % all.len();
+        all[turn].url().await
+    }
+
+    /// Sends the process a signal, such as `STOP`.
+    pub(crate) async fn signal_process(&self, name: &str) {
+        let pid = self.child.read().await.as_ref().and_then(Child::id).unwrap();
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().await.unwrap();
+        assert!(sent.success());
     }
 
     pub(crate) async fn url(&self) -> String {
@@ -153,9 +195,7 @@ impl Server {
 
     /// Asks the process to end in good order; it goes on until it has drained.
     pub(crate) async fn terminate(&self) {
-        let pid = self.child.read().await.as_ref().and_then(Child::id).unwrap();
-        let sent = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await.unwrap();
-        assert!(sent.success());
+        self.signal_process("TERM").await;
     }
 
     /// Waits until the process has ended by itself: how, and after how long.
@@ -168,7 +208,7 @@ impl Server {
 
     /// Asks once; `None` without an answer.
     pub(crate) async fn try_to_ask(&self, method: Method, path: &str, body: Option<&str>) -> Option<Answer> {
-        let mut request = self.http.request(method, format!("{}{path}", self.url().await));
+        let mut request = self.http.request(method, format!("{}{path}", self.next_url().await));
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_owned());
         }

@@ -16,6 +16,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
 /// Where Debian puts the programs of each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
+/// Files in memory, where the system has them: what need not survive a crash need not wait for a disk.
+const MEMORY: &str = "/dev/shm";
 /// How often a port is looked for: another process may take the one that was free a moment ago.
 const PORTS_TRIED_MAX: usize = 5;
 
@@ -52,7 +54,7 @@ impl PostgresCluster {
     /// When there is no PostgreSQL, or it does not start.
     pub fn new(fsync: Fsync, settings: &[(&str, &str)]) -> Self {
         let programs = programs().expect("PostgreSQL 15 or later is installed (initdb on the PATH or under /usr/lib/postgresql)");
-        let folder = own_folder().expect("a folder for the server can be made");
+        let folder = own_folder(fsync).expect("a folder for the server can be made");
         let watchdog = watch(&programs, &folder).expect("a shell can be started");
         let mut cluster = Self { programs, folder, port: 0, fsync, watchdog };
         cluster.create();
@@ -232,10 +234,11 @@ fn server_user() -> Option<&'static str> {
 }
 
 /// A new folder that belongs to the server's user. Its path is short: a socket's must have fewer than 108 bytes.
-fn own_folder() -> io::Result<PathBuf> {
+fn own_folder(fsync: Fsync) -> io::Result<PathBuf> {
     let mut number = 0;
+    let parent = if fsync == Fsync::Off && has_room(MEMORY) { MEMORY.into() } else { std::env::temp_dir() };
     let folder = loop {
-        let folder = std::env::temp_dir().join(format!("overdue-pg-{}-{number}", std::process::id()));
+        let folder = parent.join(format!("overdue-pg-{}-{number}", std::process::id()));
         match std::fs::create_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             made => break made.map(|()| folder)?,
@@ -245,6 +248,14 @@ fn own_folder() -> io::Result<PathBuf> {
         Command::new("chown").arg(user).arg(&folder).status()?;
     }
     Ok(folder)
+}
+
+/// Whether a hundred databases find room there.
+fn has_room(folder: &str) -> bool {
+    const KIB_MIN: u64 = 4 << 20;
+    let free = Command::new("df").args(["-k", "--output=avail", folder]).output();
+    let free = free.ok().and_then(|said| String::from_utf8(said.stdout).ok()?.lines().nth(1)?.trim().parse::<u64>().ok());
+    free.is_some_and(|kib| kib >= KIB_MIN)
 }
 
 fn free_port() -> u16 {

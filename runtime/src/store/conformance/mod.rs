@@ -10,6 +10,7 @@ mod listing;
 mod nodes;
 pub(in crate::store) mod random;
 mod retention;
+pub(in crate::store) mod sagas;
 mod scans;
 mod starts;
 mod tokens;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use sqlx::ConnectOptions;
 use sqlx::Connection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgSslMode};
 use url::Url;
 
-use super::error::sqlstate;
+use super::error::{silent, sqlstate};
 use crate::store::{LOCK_WAIT_MAX, StoreError};
 
 /// The longest that opening a session may take.
@@ -25,6 +25,9 @@ const STATEMENTS_MAX: usize = 256;
 /// A connection that was idle for longer is tried before it is used: the server may have been restarted.
 const TRUSTED_IDLE_MAX: Duration = Duration::from_secs(1);
 
+/// The longest that a connection that was given back may take to say that it is of use.
+const RELEASE_MAX: Duration = Duration::from_secs(5);
+
 /// The parameter of a URL that lets tests use a server that does not keep what it acknowledged.
 const DURABILITY: &str = "overdue_durability";
 
@@ -32,7 +35,7 @@ const DURABILITY: &str = "overdue_durability";
 const PROTOCOL_VIOLATION: &str = "08P01";
 
 /// What every session of ours asks for.
-const COMMON: [(&str, &str); 10] = [
+const COMMON: [(&str, &str); 9] = [
     // Everything is named with its schema; nobody's own tables or functions are to come in between.
     ("search_path", "overdue"),
     ("default_transaction_isolation", "read committed"),
@@ -46,7 +49,6 @@ const COMMON: [(&str, &str); 10] = [
     ("tcp_user_timeout", "20s"),
     // Statements are short; compiling them takes longer than running them.
     ("jit", "off"),
-    ("extra_float_digits", "2"),
 ];
 
 /// As `SHOW` writes it.
@@ -110,6 +112,14 @@ impl Target {
             // Statements carry callers' data, which belongs in no log.
             .disable_statement_logging();
         Ok(Self { options, url, durability: if unchecked { Durability::Unchecked } else { Durability::Required } })
+    }
+
+    /// Whether what is sent can be read on its way, or be answered by somebody else: by a connection over a network that
+    /// does not insist on the server's certificate.
+    pub(super) fn is_exposed(&self) -> bool {
+        let host = self.options.get_host();
+        let is_local = self.options.get_socket().is_some() || ["localhost", "127.0.0.1", "::1", "[::1]"].contains(&host);
+        !is_local && !host.starts_with('/') && !matches!(self.options.get_ssl_mode(), PgSslMode::VerifyFull)
     }
 
     /// The database as messages name it, without a password.
@@ -218,7 +228,7 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error
     // A session that is not there yet can be given up: nothing was asked of it.
     match tokio::time::timeout(CONNECT_MAX, options.connect()).await {
         Ok(connected) => connected,
-        Err(_) => Err(sqlx::Error::PoolTimedOut),
+        Err(_) => Err(silent()),
     }
 }
 
@@ -233,6 +243,13 @@ fn pool(options: PgConnectOptions, connections_max: u32) -> PgPool {
                     connection.ping().await?;
                 }
                 Ok(true)
+            })
+        })
+        // Without a limit, a connection to a server that is gone would keep its place for as long as the system tries.
+        .after_release(|connection, _| {
+            Box::pin(async move {
+                let answered = tokio::time::timeout(RELEASE_MAX, connection.ping()).await;
+                answered.unwrap_or_else(|_| Err(silent())).map(|()| true)
             })
         })
         .connect_lazy_with(options)

@@ -95,10 +95,11 @@ impl Fault {
         }
     }
 
-    /// Whether the server ended the statement and kept the session, so that a ROLLBACK is all that is needed.
+    /// Whether the server ended the statement for a reason that has nothing to do with the session, so that a ROLLBACK is
+    /// all that is needed.
     pub(super) fn leaves_the_session(&self) -> bool {
         match self {
-            Self::Sql(error) => is_plain_error(error),
+            Self::Sql(error) => is_plain_error(error) && situation(error) != Situation::Broken,
             Self::Unstorable(_) | Self::Refused(_) | Self::Overtaken(_) => true,
         }
     }
@@ -179,6 +180,11 @@ pub(super) fn is_definite(error: &sqlx::Error) -> bool {
 fn is_plain_error(error: &sqlx::Error) -> bool {
     let sent = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
     sent.is_some_and(|error| error.severity() == PgSeverity::Error)
+}
+
+/// A server that does not answer, and may be gone without a word.
+pub(super) fn silent() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the server does not answer"))
 }
 
 /// A stored value that this program cannot have written.

@@ -34,6 +34,8 @@ mod values;
 mod writer;
 
 #[cfg(test)]
+mod measure;
+#[cfg(test)]
 pub(in crate::store) mod tests;
 
 use std::time::Duration;
@@ -45,7 +47,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::connection::Target;
 use self::error::store_error;
-use self::readers::Readers;
+use self::readers::{Readers, answer};
 use self::schema::OlderSchema;
 use self::values::stored_shards;
 use self::writer::{Answer, Command, Writer};
@@ -105,6 +107,12 @@ impl PostgresStore {
             return Err(StoreError::Refused(format!("{shards} shards are too many: PostgreSQL stores up to {SHARDS_MAX}")));
         }
         let target = Target::parse(url)?;
+        if target.is_exposed() {
+            tracing::warn!(
+                database = target.name(),
+                "the connection may be read on its way: add ?sslmode=verify-full to the URL"
+            );
+        }
         let mut connection = Self::session(&target).await?;
         let (version, shards) = match Self::prepare(&mut connection, &target, shards, usage).await {
             Ok(prepared) => prepared,
@@ -222,7 +230,7 @@ impl Store for PostgresStore {
 
     async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError> {
         let mut connection = self.renewer.acquire().await.map_err(store_error)?;
-        nodes::renew(&mut connection, &fence.node_id, lease).await.map_err(store_error)
+        answer(nodes::renew(&mut connection, &fence.node_id, lease)).await
     }
 
     async fn claim(&self, fence: &Fence, most: usize) -> Result<Vec<u16>, CommitError> {
@@ -259,16 +267,16 @@ impl Store for PostgresStore {
 
     async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
         let shards = stored_shards(&keys.iter().map(|key| self.shard(key)).collect::<Vec<_>>());
-        load::load(&mut *self.readers.connection().await?, keys, &shards).await.map_err(store_error)
+        answer(load::load(&mut *self.readers.connection().await?, keys, &shards)).await
     }
 
     async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {
-        executions::find(&mut *self.readers.connection().await?, self.shard(key), key).await.map_err(store_error)
+        answer(executions::find(&mut *self.readers.connection().await?, self.shard(key), key)).await
     }
 
     async fn due(&self, shards: &[u16], until: Timestamp, limit_per_shard: usize) -> Result<Vec<Due>, StoreError> {
         let shards = stored_shards(shards);
-        due::due(&mut *self.readers.connection().await?, &shards, until, limit_per_shard).await.map_err(store_error)
+        answer(due::due(&mut *self.readers.connection().await?, &shards, until, limit_per_shard)).await
     }
 
     async fn upcoming(
@@ -280,17 +288,17 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Due>, StoreError> {
         let shards = stored_shards(shards);
         let mut connection = self.readers.connection().await?;
-        due::upcoming(&mut connection, &shards, after, until, limit_per_shard).await.map_err(store_error)
+        answer(due::upcoming(&mut connection, &shards, after, until, limit_per_shard)).await
     }
 
     async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         let shards = stored_shards(shards);
-        inbox::unread_keys(&mut *self.readers.connection().await?, &shards, limit).await.map_err(store_error)
+        answer(inbox::unread_keys(&mut *self.readers.connection().await?, &shards, limit)).await
     }
 
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
         let shards = stored_shards(shards);
-        inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit).await.map_err(store_error)
+        answer(inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit)).await
     }
 
     async fn retirable(
@@ -301,7 +309,7 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Vec<Closed>, StoreError> {
         let mut connection = self.readers.connection().await?;
-        retention::retirable(&mut connection, shard, before, after, limit).await.map_err(store_error)
+        answer(retention::retirable(&mut connection, shard, before, after, limit)).await
     }
 
     async fn forgettable(
@@ -312,7 +320,7 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Vec<Closed>, StoreError> {
         let mut connection = self.readers.connection().await?;
-        retention::forgettable(&mut connection, shard, before, after, limit).await.map_err(store_error)
+        answer(retention::forgettable(&mut connection, shard, before, after, limit)).await
     }
 
     async fn declare(&self, types: &[DeclaredType]) -> Result<(), StoreError> {
@@ -332,16 +340,16 @@ impl Store for PostgresStore {
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
         let mut connection = self.readers.page().await?;
-        list::page(&mut connection, filter, after, limit, &self.all_shards).await.map_err(store_error)
+        answer(list::page(&mut connection, filter, after, limit, &self.all_shards)).await
     }
 
     async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError> {
-        attributes::of_one(&mut *self.readers.connection().await?, self.shard(key), key).await.map_err(store_error)
+        answer(attributes::of_one(&mut *self.readers.connection().await?, self.shard(key), key)).await
     }
 
     async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         let mut connection = self.readers.page().await?;
-        list::derived(&mut connection, root_id, self.facts.shards, limit).await.map_err(store_error)
+        answer(list::derived(&mut connection, root_id, self.facts.shards, limit)).await
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {
@@ -349,11 +357,11 @@ impl Store for PostgresStore {
     }
 
     async fn find_token(&self, secret_hash: &[u8; 32]) -> Result<Option<Token>, StoreError> {
-        tokens::find(&mut *self.readers.connection().await?, secret_hash).await.map_err(store_error)
+        answer(tokens::find(&mut *self.readers.connection().await?, secret_hash)).await
     }
 
     async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
-        tokens::all(&mut *self.readers.connection().await?).await.map_err(store_error)
+        answer(tokens::all(&mut *self.readers.connection().await?)).await
     }
 
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {

@@ -51,7 +51,7 @@ pub(super) async fn check_server(connection: &mut PgConnection, durability: Dura
     for (column, setting) in [(3, "fsync"), (4, "full_page_writes"), (5, "synchronous_commit")] {
         if text(column)? == "off" {
             return refused(format!(
-                "the server runs with {setting} = off and would lose acknowledged orders in a crash: set it to on"
+                "the server runs with {setting} = off and would lose what it acknowledged in a crash: set it to on"
             ));
         }
     }

@@ -16,6 +16,7 @@ pub(super) use self::import::Import;
 use super::commit::Transaction;
 use super::connection::Target;
 use super::error::{Fault, sqlstate, store_error};
+use super::readers::answer;
 use super::writer::{Command, Work};
 use super::{PostgresStore, migrate, nodes};
 use crate::store::{Counts, Imported, Parcel, Place, Portable, Standing, Store, StoreError, StoreFacts, StoreName};
@@ -31,7 +32,7 @@ impl Portable for PostgresStore {
 
     async fn standing(&self) -> Result<Standing, StoreError> {
         let mut connection = self.readers.connection().await?;
-        standing(&mut connection, self.target.url()).await.map_err(store_error)
+        answer(standing(&mut connection, self.target.url())).await
     }
 
     async fn mark(&self, copying_from: Option<&StoreName>, moved_to: Option<&StoreName>) -> Result<(), StoreError> {
@@ -41,7 +42,7 @@ impl Portable for PostgresStore {
 
     async fn export(&self, place: &Place, limit: usize) -> Result<(Parcel, Option<Place>), StoreError> {
         let mut connection = self.readers.connection().await?;
-        export::export(&mut connection, place, limit, &self.all_shards).await.map_err(store_error)
+        answer(export::export(&mut connection, place, limit, &self.all_shards)).await
     }
 
     async fn import(&self, parcel: &Parcel) -> Result<Imported, StoreError> {

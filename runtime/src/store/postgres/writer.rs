@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Use;
 use super::commit::{Batch, Memory, Transaction};
 use super::connection::Target;
-use super::error::{Failure, Fault, is_definite};
+use super::error::{Failure, Fault, is_definite, silent};
 use super::lane::Raise;
 use super::nodes::{Join, Leave};
 use super::requests::Declare;
@@ -196,10 +196,6 @@ impl Writer {
             Err(_) => Err(silent()),
         }
     }
-}
-
-fn silent() -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the server does not answer"))
 }
 
 fn lost() -> sqlx::Error {

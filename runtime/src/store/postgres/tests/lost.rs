@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Executor, Row};
 
-use super::{cluster, database, opened, session};
+use super::{aside, cluster, database, opened, session};
 use crate::store::conformance::fixtures::{Node, joining, new, order};
 use crate::store::postgres::PostgresStore;
 use crate::store::{CommitError, NewNode, Outcome, Store, StoreError, Write};
@@ -57,7 +57,7 @@ async fn a_client_that_is_stopped_in_the_middle_of_its_commit_cannot_keep_its_su
     let heir = Node::beside(opened(&direct).await).await;
     let mut beside = session(&direct).await;
     proxy.fail_next_commit(CommitFault::Freeze);
-    let commit = tokio::spawn({
+    let commit = aside({
         let stopped = Arc::clone(&stopped);
         async move { stopped.try_commit(&start("1")).await }
     });
@@ -84,7 +84,7 @@ async fn a_client_that_is_stopped_in_the_middle_of_its_commit_cannot_keep_its_su
 async fn raising_the_own_epoch_ends_a_session_that_is_stuck_in_the_old_one() {
     let (proxy, node, direct) = behind_a_proxy().await;
     proxy.fail_next_commit(CommitFault::Freeze);
-    let commit = tokio::spawn({
+    let commit = aside({
         let node = Arc::clone(&node);
         async move { node.try_commit(&start("1")).await }
     });
@@ -99,6 +99,22 @@ async fn raising_the_own_epoch_ends_a_session_that_is_stuck_in_the_old_one() {
 }
 
 #[tokio::test]
+async fn a_server_that_says_nothing_any_more_is_given_up_after_a_minute() {
+    let (proxy, node, _) = behind_a_proxy().await;
+    proxy.fail_next_commit(CommitFault::Freeze);
+    let commit = aside({
+        let node = Arc::clone(&node);
+        async move { node.try_commit(&start("1")).await }
+    });
+    eventually("the commit is stuck", async || (proxy.struck() == 1).then_some(())).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert!(matches!(commit.await.unwrap(), Err(CommitError::Unknown(_))));
+    tokio::time::resume();
+    assert!(node.store.raise(&node.fence).await.unwrap().is_some(), "in another session");
+}
+
+#[tokio::test]
 async fn a_renewal_waits_for_no_commit() {
     let url = database().await;
     let node = Arc::new(Node::on(opened(&url).await).await);
@@ -107,7 +123,7 @@ async fn a_renewal_waits_for_no_commit() {
         .execute(sqlx::raw_sql("BEGIN; SELECT FROM overdue.lanes FOR UPDATE; LOCK TABLE overdue.executions IN EXCLUSIVE MODE"))
         .await
         .unwrap();
-    let commit = tokio::spawn({
+    let commit = aside({
         let node = Arc::clone(&node);
         async move { node.try_commit(&start("1")).await }
     });
@@ -126,7 +142,7 @@ async fn a_renewal_that_is_faster_than_a_takeover_wins_and_a_slower_one_is_told(
     let heir = Node::beside(opened(&url).await).await;
     let mut beside = session(&url).await;
     beside.execute(sqlx::raw_sql("BEGIN; UPDATE overdue.nodes SET expires_at = clock_timestamp() + '1 h'")).await.unwrap();
-    let taking = tokio::spawn({
+    let taking = aside({
         let (store, dead) = (Arc::clone(&heir.store), node.fence.node_id.clone());
         async move { store.take_over(&dead, Duration::ZERO).await }
     });

@@ -5,6 +5,7 @@ mod faults;
 mod lost;
 mod moving;
 mod neighbours;
+mod plans;
 mod schema;
 mod settings;
 
@@ -13,11 +14,18 @@ use std::sync::Arc;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Executor};
 use tokio::sync::{Mutex, OnceCell};
+use tokio::task::JoinHandle;
 
 use super::PostgresStore;
 use crate::store::Store;
 use crate::store::conformance::{SHARDS, every_specification, random};
 use crate::testing::PostgresCluster;
+
+/// Goes on while the test does something else.
+#[allow(clippy::disallowed_methods, reason = "a test's own task")]
+fn aside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    tokio::spawn(work)
+}
 
 fn cluster() -> &'static PostgresCluster {
     PostgresCluster::shared()

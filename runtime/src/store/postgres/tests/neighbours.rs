@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Executor, Row};
 use tokio::task::JoinHandle;
 
-use super::{database, opened, session};
+use super::{aside, database, opened, session};
 use crate::id::WorkflowKey;
 use crate::store::conformance::fixtures::{Node, advance, at, closed, deposit, new, order, record, run_of, signal};
 use crate::store::{Advance, CommitError, NewExecution, Outcome, Status, Write};
@@ -23,7 +23,7 @@ async fn two_nodes() -> (Arc<Node>, Arc<Node>, PgConnection) {
 
 fn commit(node: &Arc<Node>, writes: Vec<Write>) -> JoinHandle<Result<Vec<Outcome>, CommitError>> {
     let node = Arc::clone(node);
-    tokio::spawn(async move { node.try_commit(&writes).await })
+    aside(async move { node.try_commit(&writes).await })
 }
 
 /// Waits until so many sessions of the database wait for a lock.

@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, Executor, Row};
 
 use super::{cluster, database, empty_database, opened, session};
 use crate::store::postgres::PostgresStore;
+use crate::store::postgres::connection::Target;
 use crate::store::{Store, StoreError};
 use crate::testing::{Fsync, PostgresCluster, as_server_user, eventually};
 
@@ -106,6 +107,20 @@ async fn the_session_that_writes_has_nothing_that_could_cut_a_commit_short() {
     let row = writer.fetch_one(row).await.unwrap();
     let shown: Vec<String> = (0..7).map(|column| row.get(column)).collect();
     assert_eq!(shown, ["0", "10s", "5s", "overdue", "overdue", "read committed", "20000"]);
+}
+
+#[test]
+fn a_connection_that_others_can_read_is_warned_of() {
+    for (url, exposed) in [
+        ("postgres://u@db.example/d", true),
+        ("postgres://u@db.example/d?sslmode=require", true),
+        ("postgres://u@db.example/d?sslmode=verify-full", false),
+        ("postgres://u@127.0.0.1/d", false),
+        ("postgres://u@localhost/d?sslmode=disable", false),
+        ("postgres://u@%2Fvar%2Frun/d", false),
+    ] {
+        assert_eq!(Target::parse(url).unwrap().is_exposed(), exposed, "{url}");
+    }
 }
 
 /// A pooler that ends with the test, also with one that is killed.

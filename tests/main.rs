@@ -24,4 +24,7 @@ mod replay;
 mod retention;
 mod scale;
 mod signals;
+mod sql;
+mod sql_refusals;
+mod sql_signals;
 mod steps;

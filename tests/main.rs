@@ -25,3 +25,4 @@ mod retention;
 mod scale;
 mod signals;
 mod steps;
+mod wrong_clocks;

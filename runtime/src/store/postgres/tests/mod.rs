@@ -4,6 +4,7 @@ mod cancel;
 mod faults;
 mod lost;
 mod neighbours;
+mod pipeline;
 mod plans;
 mod schema;
 mod settings;

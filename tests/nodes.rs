@@ -298,3 +298,25 @@ async fn many_orders_due_at_one_instant_with_cancels_and_payments_between_them_a
         assert_eq!(given_back, usize::from(is_cancelled), "{id}");
     }
 }
+
+#[tokio::test]
+async fn an_order_that_waits_for_several_leases_on_four_nodes_fires_once() {
+    let cluster = database();
+    let city = City::of_nodes(4, &cluster.url("postgres")).await;
+    city.spread(&cluster, 4).await;
+    let deadline = Timestamp::now() + LEASE * 3;
+    let ids: Vec<String> = (0..8).map(|n| format!("long-{n}")).collect();
+    for id in &ids {
+        city.place(id, deadline).await;
+    }
+    city.server.wait_until(deadline - Duration::from_millis(100)).await;
+    assert_eq!(city.shop.counts().requests, 0, "nothing before the deadline");
+    let histories = city.all_settled().await;
+    for id in &ids {
+        let events = &histories[&("order-timeout".to_owned(), id.clone())];
+        let deadline = events.iter().find(|event| event["name"] == "payDeadline").unwrap();
+        let fired = events.iter().filter(|event| event["kind"] == "TimerFired" && event["timer"] == deadline["number"]).count();
+        assert_eq!(fired, 1, "{id}: {events:?}");
+        assert_eq!(city.effects().iter().filter(|effect| effect.subject == *id && is_cancel(&effect.effect)).count(), 1);
+    }
+}

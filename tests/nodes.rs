@@ -320,3 +320,24 @@ async fn an_order_that_waits_for_several_leases_on_four_nodes_fires_once() {
         assert_eq!(city.effects().iter().filter(|effect| effect.subject == *id && is_cancel(&effect.effect)).count(), 1);
     }
 }
+
+#[tokio::test]
+async fn an_order_that_is_due_soon_is_begun_in_time_whichever_node_takes_it_without_a_scan() {
+    let cluster = database();
+    let city = City::of_nodes_with(3, &cluster.url("postgres"), |site| site.with("scan = \"200ms\"", "scan = \"30s\"")).await;
+    city.spread(&cluster, 3).await;
+    let ids: Vec<String> = (0..12).map(|n| format!("soon-{n}")).collect();
+    let mut deadlines = Vec::new();
+    for (n, id) in ids.iter().enumerate() {
+        let deadline = Timestamp::now() + if n % 2 == 0 { Duration::ZERO } else { Duration::from_secs(4) };
+        city.place(id, deadline).await;
+        deadlines.push(deadline.max(Timestamp::now()));
+    }
+    let all_cancelled = || ids.iter().all(|id| matches!(city.shop.order(id).unwrap().status, OrderStatus::Cancelled { .. }));
+    city.until("every order is cancelled", all_cancelled).await;
+    let effects = city.effects();
+    for (id, due) in ids.iter().zip(deadlines) {
+        let at = effects.iter().find(|effect| effect.subject == *id && is_cancel(&effect.effect)).unwrap().at;
+        assert!(at < due + AFTER_THE_LEASE, "{id}: cancelled at {at}, due at {due}");
+    }
+}

@@ -101,11 +101,16 @@ impl City {
 
     /// With so many nodes on one store.
     pub(crate) async fn of_nodes(nodes: usize, store: &str) -> Self {
+        Self::of_nodes_with(nodes, store, |site| site).await
+    }
+
+    /// The same, with sites that `configure` makes of the usual ones.
+    pub(crate) async fn of_nodes_with(nodes: usize, store: &str, configure: impl Fn(Site) -> Site) -> Self {
         let (folder, shop) = open_shop().await;
         let site = || {
             Site::calling(shop.urls()).on(store).with("[engine]\n", &format!("[engine]\nlease = \"{}ms\"\n", LEASE.as_millis()))
         };
-        let server = Server::start_all((0..nodes).map(|_| site()).collect()).await;
+        let server = Server::start_all((0..nodes).map(|_| configure(site())).collect()).await;
         Self { shop, server, _folder: folder }
     }
 

@@ -119,6 +119,7 @@ DECLARE
     code smallint := (type_of(start_workflow.type)).code;
     known starts;
 BEGIN
+    PERFORM stay();
     PERFORM check_id(start_workflow.id, 'id');
     PERFORM check_json(start_workflow.input::text, 'input', 1048576);
     IF start_workflow.attributes IS NOT NULL THEN
@@ -158,6 +159,7 @@ DECLARE
     delivery text := coalesce(signal_workflow.signal_id, 'sql-' || gen_random_uuid());
     known inbox;
 BEGIN
+    PERFORM stay();
     PERFORM check_id(signal_workflow.id, 'id');
     PERFORM check_json(signal_workflow.payload::text, 'payload', 65536);
     IF octet_length(delivery) NOT BETWEEN 1 AND 200 OR delivery ~ U&'[\0001-\001f\007f-\009f]' THEN

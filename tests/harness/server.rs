@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ pub(crate) struct Site {
     pub(crate) config: String,
     zone: String,
     /// A store of its own in its folder, unless it is one that several share.
-    store: Option<String>,
+    store: Mutex<Option<String>>,
 }
 
 impl Site {
@@ -49,7 +50,7 @@ impl Site {
                  retry = {{ initial = \"100ms\", cap = \"400ms\", jitter = false }}\nretry_after_max = \"1s\"\n"
             ));
         }
-        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into(), store: None }
+        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into(), store: Mutex::default() }
     }
 
     /// One whose services are nowhere.
@@ -59,8 +60,8 @@ impl Site {
     }
 
     /// On a store that is there already.
-    pub(crate) fn on(mut self, store: &str) -> Self {
-        self.store = Some(store.to_owned());
+    pub(crate) fn on(self, store: &str) -> Self {
+        *self.store.lock().unwrap() = Some(store.to_owned());
         self
     }
 
@@ -75,7 +76,7 @@ impl Site {
     }
 
     pub(crate) fn store(&self) -> String {
-        self.store.clone().unwrap_or_else(|| format!("sqlite:{}", self.path("orders.db").display()))
+        self.store.lock().unwrap().clone().unwrap_or_else(|| format!("sqlite:{}", self.path("orders.db").display()))
     }
 
     pub(crate) fn config_file(&self) -> PathBuf {
@@ -184,6 +185,12 @@ impl Server {
         let (child, url) = spawn(&self.site, "127.0.0.1:0").await;
         *self.child.write().await = Some(child);
         *self.url.write().await = url;
+    }
+
+    /// Starts its successor on another store.
+    pub(crate) async fn restart_on(&self, store: &str) {
+        *self.site.store.lock().unwrap() = Some(store.to_owned());
+        self.restart().await;
     }
 
     /// Starts a successor and kills it after `life`, ready or not.

@@ -43,6 +43,8 @@ pub(super) struct Transaction<'a> {
     pub(super) memory: &'a mut Memory,
     /// The store's number of shards.
     pub(super) shards: u16,
+    /// The store as messages name it.
+    pub(super) url: &'a str,
 }
 
 impl Transaction<'_> {

@@ -127,11 +127,16 @@ pub(super) async fn insert(connection: &mut PgConnection, rows: &[(CodedKey<'_>,
         .bind(rows.iter().map(|(_, row)| &row.signal_id[..]).bind_iter())
         .bind(rows.iter().map(|(_, row)| &row.name[..]).bind_iter())
         .bind(rows.iter().map(|(_, row)| row.payload.as_str()).bind_iter())
-        .bind(rows.iter().map(|(_, row)| Uuid::from_bytes(row.identity)).bind_iter())
+        .bind(rows.iter().map(|(_, row)| stored_identity(row)).bind_iter())
         .bind(rows.iter().map(|(_, row)| row.received_at.as_micros()).bind_iter())
         .execute(connection)
         .await?;
     Ok(done.rows_affected())
+}
+
+/// A row that nobody has checked stays so.
+fn stored_identity(row: &InboxRow) -> Uuid {
+    if row.unchecked { UNCHECKED } else { Uuid::from_bytes(row.identity) }
 }
 
 pub(super) const DELETE: &str = "DELETE FROM overdue.inbox AS x
@@ -160,9 +165,9 @@ pub(super) async fn hold(connection: &mut PgConnection, mut keys: Vec<RowKey<'_>
     bind_keys(HOLD, &keys).execute(connection).await.map(drop)
 }
 
-type Query = sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments>;
+pub(super) type Query = sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-fn bind_keys(sql: &'static str, keys: &[RowKey<'_>]) -> Query {
+pub(super) fn bind_keys(sql: &'static str, keys: &[RowKey<'_>]) -> Query {
     sqlx::query(sql)
         .bind(keys.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(keys.iter().map(|((_, code, _), _)| *code).bind_iter())
@@ -232,7 +237,8 @@ pub(super) async fn unclaimed(
         .collect()
 }
 
-fn inbox_row_of(row: &PgRow) -> Result<InboxRow, sqlx::Error> {
+/// The inbox row in the first eight columns of a row.
+pub(super) fn inbox_row_of(row: &PgRow) -> Result<InboxRow, sqlx::Error> {
     let (payload, identity, unchecked) = content_of(row.try_get(5)?, row.try_get(6)?)?;
     Ok(InboxRow {
         key: WorkflowKey::new(row.try_get::<&str, _>(0)?, row.try_get::<&str, _>(1)?),

@@ -28,3 +28,4 @@ mod sql;
 mod sql_refusals;
 mod sql_signals;
 mod steps;
+mod wrong_clocks;

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use overdue_workflows::sandbox::{Service, Urls};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -245,6 +246,25 @@ impl Server {
 
     pub(crate) async fn start_order(&self, id: &str, input: &Value) -> Answer {
         self.ask(Method::POST, &format!("/v1/workflows/order-timeout/{id}"), Some(&json!({ "input": input }))).await
+    }
+
+    /// Starts an order without repeating it; the status.
+    pub(crate) async fn start_order_once(&self, id: &str, deadline: Timestamp) -> Option<u16> {
+        let body = json!({ "input": super::city::City::input(id, deadline) }).to_string();
+        let path = format!("/v1/workflows/order-timeout/{id}");
+        self.try_to_ask(Method::POST, &path, Some(&body)).await.map(|answer| answer.status.as_u16())
+    }
+
+    /// Cancels an order for its user without repeating it; the status.
+    pub(crate) async fn cancel_once(&self, id: &str) -> Option<u16> {
+        let (path, body) = (format!("/v1/workflows/order-timeout/{id}/cancel"), r#"{"reason":"changed my mind"}"#);
+        self.try_to_ask(Method::POST, &path, Some(body)).await.map(|answer| answer.status.as_u16())
+    }
+
+    /// Waits for a time of day.
+    pub(crate) async fn wait_until(&self, instant: Timestamp) {
+        let left = Timestamp::now().duration_until(instant);
+        sleep(Duration::try_from(left).unwrap_or_default()).await;
     }
 
     pub(crate) async fn signal(&self, id: &str, name: &str, payload: &Value) -> Answer {

@@ -5,6 +5,7 @@ mod faults;
 mod lost;
 mod moving;
 mod neighbours;
+mod pipeline;
 mod plans;
 mod schema;
 mod settings;

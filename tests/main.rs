@@ -25,6 +25,7 @@ mod retention;
 mod scale;
 mod signals;
 mod sql;
+mod sql_from_rust;
 mod sql_refusals;
 mod sql_signals;
 mod steps;

@@ -89,6 +89,10 @@ impl Writer {
         }
         // What was sent before the close still waits in the channel, and dropping it tells its callers.
         drop(commands);
+        if self.usage == Use::Copy && self.connection.is_some() {
+            // The server ends a session a moment after its client: whoever comes next is not to meet its lock.
+            let _ = self.execute("SELECT pg_advisory_unlock_all()").await;
+        }
         if let Some(connection) = self.connection.take() {
             // The server ends the session in any case when the connection is gone.
             let _ = connection.close().await;

@@ -6,6 +6,7 @@
 
 mod advances;
 mod attributes;
+mod callers;
 mod commit;
 mod connection;
 mod deposits;
@@ -38,6 +39,7 @@ mod measure;
 #[cfg(test)]
 pub(in crate::store) mod tests;
 
+pub(crate) use self::callers::{Raised, signal_workflow, start_workflow};
 use std::time::Duration;
 
 use async_trait::async_trait;

@@ -4,7 +4,7 @@
 //! until it is closed: no node joins, no token is made, no caller leaves a request. That session is not replaced when it is
 //! lost, so that the marks are set in it or not at all.
 
-mod export;
+pub(super) mod export;
 mod import;
 
 use async_trait::async_trait;

@@ -9,6 +9,7 @@ use super::{database, opened, session};
 use crate::store::conformance::SHARDS;
 use crate::store::conformance::fixtures::{Node, at, new, order, signal};
 use crate::store::postgres::PostgresStore;
+use crate::store::postgres::transfer::export;
 use crate::store::{
     CopyError, DeclaredType, NewNode, Parcel, Place, Portable, SqliteStore, Store, StoreError, StoreName, Token, copy,
 };
@@ -229,4 +230,22 @@ async fn another_store_remembers_a_database_without_its_password() {
     let store = to_copy(&url).await;
     let name = store.standing().await.unwrap().name.url;
     assert!(name.starts_with("postgres://postgres@127.0.0.1:") && !name.contains('?'), "{name}");
+}
+
+#[tokio::test]
+async fn a_copy_pages_along_the_keys_of_each_shard() {
+    let copying = to_copy(&taking_orders().await).await;
+    let mut reader = copying.readers.connection().await.unwrap();
+    let shards = format!("ARRAY[{}]::smallint[]", (0..SHARDS).map(|shard| shard.to_string()).collect::<Vec<_>>().join(", "));
+    let after = format!("{shards}, 1::smallint, 'order-1'");
+    for (sql, values, index) in [
+        (export::KEYS, format!("{after}, 500"), "executions_pkey"),
+        (export::WHOLE, "ARRAY[1]::smallint[], ARRAY['order'], ARRAY['1']".to_owned(), "attributes_pkey"),
+        (export::SIGNALS, format!("{after}, 's', 'type', 500"), "inbox_pkey"),
+        (export::REQUESTS, format!("{after}, 'type', 500"), "starts_pkey"),
+    ] {
+        let plan = super::plans::plan(&mut reader, sql, &values, true).await;
+        assert!(!plan.iter().any(|line| line.contains("Seq Scan on") && !line.contains("types")), "{plan:#?}");
+        assert!(plan.iter().any(|line| line.contains(index)), "{plan:#?}");
+    }
 }

@@ -48,7 +48,7 @@ pub(super) async fn export(
     }
 }
 
-const KEYS: &str = "SELECT p.shard, p.id, (
+pub(in crate::store::postgres) const KEYS: &str = "SELECT p.shard, p.id, (
          SELECT coalesce(sum(octet_length(h.events)), 0)::bigint
          FROM overdue.executions AS e
          JOIN overdue.history AS h ON h.shard = e.shard AND h.run_id = e.run_id
@@ -90,7 +90,8 @@ async fn executions(
     whole(connection, &keys).await
 }
 
-const WHOLE: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
+pub(in crate::store::postgres) const WHOLE: &str =
+    "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
             e.needs_attention, e.attempts, e.tombstone IS NOT NULL, e.tombstone, h.first_events, h.events, a.names, a.values
      FROM unnest($1::smallint[], $2::text[], $3::text[]) WITH ORDINALITY AS w (shard, type, id, place)
      JOIN overdue.types AS t ON t.name = w.type
@@ -128,7 +129,8 @@ pub(super) async fn whole(
     carried.collect()
 }
 
-const SIGNALS: &str = "SELECT $5::text, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at, x.held
+pub(in crate::store::postgres) const SIGNALS: &str =
+    "SELECT $5::text, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at, x.held
      FROM unnest($1::smallint[]) AS s (shard)
      CROSS JOIN LATERAL (
          SELECT x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at, x.held
@@ -168,7 +170,8 @@ async fn signals(
     Ok(found)
 }
 
-const REQUESTS: &str = "SELECT $4::text, r.id, r.shard, r.input, r.attributes, r.start_at, r.refused
+pub(in crate::store::postgres) const REQUESTS: &str =
+    "SELECT $4::text, r.id, r.shard, r.input, r.attributes, r.start_at, r.refused
      FROM unnest($1::smallint[]) AS s (shard)
      CROSS JOIN LATERAL (
          SELECT r.id, r.shard, r.input, r.attributes, r.start_at, r.refused

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::harness::city::{City, LEASE, LOOKED, PATIENCE, TIME_TO_PAY};
+use crate::harness::program;
 
 /// What follows a lease at the latest: the takeover, and the scan of the heir.
 const AFTER_THE_LEASE: Duration = Duration::from_secs(2);
@@ -340,4 +341,18 @@ async fn an_order_that_is_due_soon_is_begun_in_time_whichever_node_takes_it_with
         let at = effects.iter().find(|effect| effect.subject == *id && is_cancel(&effect.effect)).unwrap().at;
         assert!(at < due + AFTER_THE_LEASE, "{id}: cancelled at {at}, due at {due}");
     }
+}
+
+#[tokio::test]
+async fn the_demo_on_three_nodes_that_are_killed_in_turn_ends_without_a_violation() {
+    let cluster = database();
+    let url = cluster.url("postgres");
+    let args = ["demo", "--nodes", "3", "--store", &url, "--orders", "150", "--seed", "7", "--kills", "3", "--json"];
+    let output = program().args(args).stdin(std::process::Stdio::null()).output();
+    let output = tokio::time::timeout(Duration::from_secs(180), output).await.expect("the demo ends").unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let report: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&report["nodes"], &report["kills"], &report["orders"]), (&json!(3), &json!(3), &json!(150)));
+    assert_eq!((&report["violations"], &report["duplicate_effects"]), (&json!(0), &json!(0)), "{report}");
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use overdue_runtime::Payload;
+use overdue_runtime::testing::eventually;
 use overdue_runtime::workflow::{Workflow, WorkflowContext, WorkflowError};
 use overdue_workflows::ORDER_TIMEOUT;
 use serde_json::json;
@@ -68,7 +69,7 @@ async fn a_deadline_that_passed_while_the_transaction_was_open_fires_at_once() {
     let deadline = service.now().saturating_add(Duration::from_millis(300));
     session.run("BEGIN").await;
     session.place(&order("o-1").due(deadline)).await.unwrap();
-    session.run("SELECT pg_sleep(0.5)").await;
+    eventually("the deadline passes", || async { (service.now() > deadline).then_some(()) }).await;
     assert_eq!(service.node.shop.all().len(), 0);
     let committed = Instant::now();
     session.run("COMMIT").await;

@@ -5,27 +5,32 @@
 //! found by reading state.
 
 mod advances;
+mod anchors;
 mod attributes;
 mod commit;
 mod connection;
 mod deposits;
+mod distribute;
 mod due;
 mod error;
 mod executions;
 mod history;
 mod inbox;
 mod lane;
+mod layout;
 mod list;
 mod load;
 mod migrate;
 mod nodes;
 mod readers;
+mod reads;
 mod requests;
 mod retention;
 mod schema;
 mod settings;
 mod shards;
 mod starts;
+mod statement;
 mod takeover;
 mod tokens;
 mod types;
@@ -46,6 +51,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::connection::Target;
 use self::error::store_error;
+use self::layout::Layout;
 use self::readers::{Readers, answer};
 use self::schema::OlderSchema;
 use self::values::stored_shards;
@@ -65,6 +71,7 @@ pub struct PostgresStore {
     facts: StoreFacts,
     all_shards: Vec<i16>,
     target: Target,
+    layout: Layout,
     readers: Readers,
     renewer: PgPool,
     commands: mpsc::Sender<Command>,
@@ -82,7 +89,7 @@ impl PostgresStore {
         if shards > SHARDS_MAX {
             return Err(StoreError::Refused(format!("{shards} shards are too many: PostgreSQL stores up to {SHARDS_MAX}")));
         }
-        let target = Target::parse(url)?;
+        let mut target = Target::parse(url)?;
         if target.is_exposed() {
             tracing::warn!(
                 database = target.name(),
@@ -90,23 +97,29 @@ impl PostgresStore {
             );
         }
         let mut connection = Self::session(&target).await?;
-        let version = match Self::prepare(&mut connection, &target, shards).await {
-            Ok(version) => version,
+        let (version, layout) = match Self::prepare(&mut connection, &target, shards).await {
+            Ok(prepared) => prepared,
             Err(error) => {
                 let _ = connection.close().await;
                 return Err(error);
             }
         };
+        if layout.is_distributed() {
+            let _ = connection.close().await;
+            target = target.distributed();
+            connection = Self::session(&target).await?;
+        }
         let readers = Readers { engine: target.engine_readers(), people: target.people_readers() };
         let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
         #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
-        tokio::spawn(Writer::new(target.clone(), shards, connection).run(queue));
+        tokio::spawn(Writer::new(target.clone(), shards, layout.clone(), connection).run(queue));
         Ok(Self {
             facts: StoreFacts { shards, database: format!("PostgreSQL {version}"), sharing: Sharing::Shared },
             all_shards: stored_shards(&(0..shards).collect::<Vec<_>>()),
             readers,
             renewer: target.renewer(),
             target,
+            layout,
             commands,
         })
     }
@@ -122,6 +135,19 @@ impl PostgresStore {
         let migrated = schema::prepare(&mut connection, &target, OlderSchema::Migrate).await;
         let _ = connection.close().await;
         migrated
+    }
+
+    /// Distributes the tables by shard over the workers of Citus, which is installed in the database. What is distributed
+    /// already is left as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the database cannot be reached, has no Citus or no worker, or while a node uses it.
+    pub async fn distribute(url: &str) -> Result<(), StoreError> {
+        let target = Target::parse(url)?;
+        let mut connection = target.open_migrator(distribute::LOCK_WAIT_MAX).await?;
+        let distributed = distribute::distribute(&mut connection, target.durability).await;
+        let _ = connection.close().await;
+        distributed
     }
 
     /// Lets a database role start workflows and send signals by `overdue.start_workflow` and `overdue.signal_workflow`, and
@@ -153,11 +179,11 @@ impl PostgresStore {
         target.open_writer().await.map_err(|error| target.unreachable(&error))
     }
 
-    async fn prepare(connection: &mut PgConnection, target: &Target, shards: u16) -> Result<String, StoreError> {
+    async fn prepare(connection: &mut PgConnection, target: &Target, shards: u16) -> Result<(String, Layout), StoreError> {
         let version = settings::check_server(connection, target.durability).await?;
         schema::prepare(connection, target, OlderSchema::Refuse).await?;
         schema::fix_shards(connection, shards).await?;
-        Ok(version)
+        Ok((version, distribute::layout(connection, target.durability).await?))
     }
 
     /// The shard of an execution.
@@ -187,13 +213,21 @@ impl Store for PostgresStore {
         &self.facts
     }
 
+    fn placement(&self, shard: u16) -> u32 {
+        self.layout.place(shard)
+    }
+
     async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
         self.ask(|answer| Command::Join(nodes::Join(node.clone()), answer)).await
     }
 
     async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError> {
         let mut connection = self.renewer.acquire().await.map_err(store_error)?;
-        answer(nodes::renew(&mut connection, &fence.node_id, lease)).await
+        let renewed = answer(nodes::renew(&mut connection, &fence.node_id, lease)).await?;
+        if self.layout.is_distributed() {
+            answer(self.layout.refresh(&mut connection)).await?;
+        }
+        Ok(renewed)
     }
 
     async fn claim(&self, fence: &Fence, most: usize) -> Result<Vec<u16>, CommitError> {
@@ -211,7 +245,7 @@ impl Store for PostgresStore {
         }
         // A caller that goes away leaves no transaction half way: the task goes on.
         #[expect(clippy::disallowed_methods, reason = "the task is this store's own and ends by itself")]
-        let taking = tokio::spawn(takeover::take_over(self.target.clone(), node_id.to_owned(), lease));
+        let taking = tokio::spawn(takeover::take_over(self.target.clone(), self.layout.clone(), node_id.to_owned(), lease));
         taking.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
     }
 
@@ -230,7 +264,7 @@ impl Store for PostgresStore {
 
     async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
         let shards = stored_shards(&keys.iter().map(|key| self.shard(key)).collect::<Vec<_>>());
-        answer(load::load(&mut *self.readers.connection().await?, keys, &shards)).await
+        answer(reads::load(&mut *self.readers.connection().await?, &self.layout, keys, &shards)).await
     }
 
     async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {
@@ -239,7 +273,7 @@ impl Store for PostgresStore {
 
     async fn due(&self, shards: &[u16], until: Timestamp, limit_per_shard: usize) -> Result<Vec<Due>, StoreError> {
         let shards = stored_shards(shards);
-        answer(due::due(&mut *self.readers.connection().await?, &shards, until, limit_per_shard)).await
+        answer(reads::due(&mut *self.readers.connection().await?, &self.layout, &shards, until, limit_per_shard)).await
     }
 
     async fn upcoming(
@@ -251,17 +285,17 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Due>, StoreError> {
         let shards = stored_shards(shards);
         let mut connection = self.readers.connection().await?;
-        answer(due::upcoming(&mut connection, &shards, after, until, limit_per_shard)).await
+        answer(reads::upcoming(&mut connection, &self.layout, &shards, after, until, limit_per_shard)).await
     }
 
     async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         let shards = stored_shards(shards);
-        answer(inbox::unread_keys(&mut *self.readers.connection().await?, &shards, limit)).await
+        answer(reads::unread_keys(&mut *self.readers.connection().await?, &self.layout, &shards, limit)).await
     }
 
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
         let shards = stored_shards(shards);
-        answer(inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit)).await
+        answer(reads::unclaimed(&mut *self.readers.connection().await?, &self.layout, &shards, before, limit)).await
     }
 
     async fn retirable(
@@ -292,7 +326,7 @@ impl Store for PostgresStore {
 
     async fn requested_starts(&self, shards: &[u16], types: &[String], limit: usize) -> Result<Vec<RequestedStart>, StoreError> {
         let mut connection = self.readers.connection().await?;
-        requests::requested(&mut connection, &stored_shards(shards), types, limit).await.map_err(store_error)
+        answer(reads::requested(&mut connection, &self.layout, &stored_shards(shards), types, limit)).await
     }
 
     async fn requested_start(&self, key: &WorkflowKey) -> Result<Option<RequestedStart>, StoreError> {
@@ -303,7 +337,7 @@ impl Store for PostgresStore {
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
         let mut connection = self.readers.page().await?;
-        answer(list::page(&mut connection, filter, after, limit, &self.all_shards)).await
+        answer(list::page(&mut connection, &self.layout, filter, after, limit, &self.all_shards)).await
     }
 
     async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError> {

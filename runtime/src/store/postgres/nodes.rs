@@ -9,9 +9,11 @@ use sqlx::Row;
 use sqlx::postgres::types::PgInterval;
 use sqlx::postgres::{PgConnection, PgRow};
 
+use super::anchors;
 use super::commit::Transaction;
 use super::error::Fault;
 use super::lane;
+use super::layout::Layout;
 use super::values::or_empty;
 use super::writer::Work;
 use crate::store::{Fence, Member, Membership, NewNode, Owner};
@@ -32,7 +34,7 @@ impl Work for Join {
         {
             // It is an earlier life of this very process: whatever session it had is of no use any more.
             lane::end_recorded_session(within.connection, replaced).await?;
-            end(within.connection, replaced, Some(&node.node_id)).await?;
+            end(within.connection, &within.layout, replaced, Some(&node.node_id)).await?;
         }
         Ok(fence)
     }
@@ -47,7 +49,7 @@ impl Work for Leave {
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<(), Fault> {
         let fence = &self.0;
         if lock(within.connection, &fence.node_id).await? && holds(within.connection, fence).await? {
-            end(within.connection, &fence.node_id, None).await?;
+            end(within.connection, &within.layout, &fence.node_id, None).await?;
         }
         Ok(())
     }
@@ -83,8 +85,9 @@ async fn holds(connection: &mut PgConnection, fence: &Fence) -> Result<bool, Fau
 
 /// Ends a node whose row is locked: first its lanes, which waits for the commit under way, then nothing more of it can
 /// come; its shards go to the heir, or to nobody.
-pub(super) async fn end(connection: &mut PgConnection, node_id: &str, heir: Option<&str>) -> Result<(), Fault> {
+pub(super) async fn end(connection: &mut PgConnection, layout: &Layout, node_id: &str, heir: Option<&str>) -> Result<(), Fault> {
     sqlx::query("DELETE FROM overdue.lanes WHERE node_id = $1").bind(node_id).execute(&mut *connection).await?;
+    anchors::await_commits(connection, layout, node_id).await?;
     sqlx::query("UPDATE overdue.shards SET node_id = $2, epoch = epoch + 1, freed_at = clock_timestamp() WHERE node_id = $1")
         .bind(node_id)
         .bind(heir)

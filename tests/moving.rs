@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use overdue_runtime::client::SignalOutcome;
+use overdue_runtime::testing::PostgresCluster;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::harness::city::{BATCH, City};
 use crate::harness::{Gate, Node, Order, Ran, Reply, Server, Site, outcome, program, run};
 use crate::race::refund;
 
@@ -132,6 +134,34 @@ async fn a_store_is_moved_by_a_command_while_nobody_serves_it_and_is_refused_to_
         let answer = server.ask(Method::GET, &format!("/v1/workflows/order-timeout/{id}"), None::<&Value>).await;
         assert_eq!(answer.json()["status"], "running");
     }
+}
+
+// From a file to many nodes.
+
+#[tokio::test]
+async fn orders_in_flight_are_moved_from_a_file_into_postgres_and_end_there_as_they_must() {
+    let (city, cluster) = (City::open().await, PostgresCluster::shared());
+    let (here, there) = (city.server.site.store(), cluster.url(&cluster.create_database().await));
+    let moving = async {
+        city.until("the first orders are cancelled", || city.shop.counts().requests > 8).await;
+        city.server.kill().await;
+        let moved = copy(&here, &there).await;
+        assert_eq!(moved.code, Some(0), "{moved:?}");
+        assert!(moved.json()["workflows"].as_u64().unwrap() >= BATCH.len() as u64, "{moved:?}");
+        city.server.restart_on(&there).await;
+    };
+    let (acknowledged, ()) = tokio::join!(city.play(), moving);
+    city.audit(&acknowledged).await;
+    // And back, once nobody serves it any more.
+    refused(&copy(&there, &here).await, "is in use by node");
+    city.server.terminate().await;
+    city.server.ended().await;
+    refused(&copy(&here, &there).await, "already");
+    let back = copy(&there, &here).await;
+    assert_eq!(back.code, Some(0), "{back:?}");
+    refused(&run(city.server.site.serve("127.0.0.1:0").stderr(std::process::Stdio::piped())).await, "was moved to sqlite:");
+    city.server.restart_on(&here).await;
+    city.audit(&acknowledged).await;
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::harness::city::{City, LEASE, LOOKED, PATIENCE, TIME_TO_PAY};
+use crate::harness::program;
 
 /// What follows a lease at the latest: the takeover, and the scan of the heir.
 const AFTER_THE_LEASE: Duration = Duration::from_secs(2);
@@ -223,15 +224,13 @@ async fn a_signal_through_any_node_is_applied_at_once_and_while_the_owner_is_sto
     times.sort_unstable();
     assert!(times[times.len() / 2] < Duration::from_millis(100), "the median of {times:?}");
 
-    // One of these is the stopped node's.
-    let stopped = &city.server.peers[0];
+    // Some of these are the stopped node's.
+    let (stopped, living) = (&city.server.peers[0], &city.server.peers[1]);
     stopped.signal_process("STOP").await;
-    let mut outcomes = BTreeSet::new();
-    for n in 0..12 {
-        let id = format!("signalled-{n}");
-        let answer = city.server.signal(&id, "cancel-order", &json!({ "reason": "changed my mind" })).await;
-        outcomes.insert(answer.json()["outcome"].as_str().unwrap().to_owned());
-    }
+    let reason = json!({ "reason": "changed my mind" });
+    let ids: Vec<String> = (0..12).map(|n| format!("signalled-{n}")).collect();
+    let answers = futures::future::join_all(ids.iter().map(|id| living.signal(id, "cancel-order", &reason))).await;
+    let outcomes: BTreeSet<String> = answers.iter().map(|answer| answer.json()["outcome"].as_str().unwrap().to_owned()).collect();
     assert!(outcomes.contains("buffered"), "{outcomes:?}");
     let until = Instant::now() + PATIENCE;
     while city.effects().iter().filter(|effect| is_cancel(&effect.effect)).count() < 12 {
@@ -241,4 +240,119 @@ async fn a_signal_through_any_node_is_applied_at_once_and_while_the_owner_is_sto
     stopped.signal_process("CONT").await;
     city.all_settled().await;
     assert_eq!(city.shop.counts().duplicate_effects, 0);
+}
+
+#[tokio::test]
+async fn callers_that_go_away_leave_no_session_in_a_transaction_and_nobody_else_waits() {
+    let cluster = database();
+    let city = City::of_nodes(2, &cluster.url("postgres")).await;
+    let deadline = Timestamp::now() + Duration::from_secs(3600);
+    let urls = [city.server.url().await, city.server.peers[0].url().await];
+    let hasty = (0u64..400).map(|n| {
+        let (http, url) = (&city.server.http, &urls[n as usize % 2]);
+        async move {
+            let body = json!({ "input": City::input(&format!("hasty-{n}"), deadline) });
+            let request = http.post(format!("{url}/v1/workflows/order-timeout/hasty-{n}")).json(&body);
+            let _ = tokio::time::timeout(Duration::from_millis(n % 6), request.send()).await;
+        }
+    });
+    futures::future::join_all(hasty).await;
+    let ids: Vec<String> = (0..200).map(|n| format!("patient-{n}")).collect();
+    let patient = ids.iter().map(|id| city.server.start_order_once(id, deadline));
+    let answers = futures::future::join_all(patient).await;
+    assert!(answers.iter().all(|status| *status == Some(201)), "{answers:?}");
+    let mut session = cluster.connect("postgres").await;
+    let idle = "SELECT count(*) FROM pg_stat_activity
+                WHERE state LIKE 'idle in transaction%' AND clock_timestamp() - state_change > '1 s'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(idle).fetch_one(&mut session).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn many_orders_due_at_one_instant_with_cancels_and_payments_between_them_all_end_once_and_nobody_gets_a_5xx() {
+    let cluster = database();
+    let city = City::of_nodes(4, &cluster.url("postgres")).await;
+    city.spread(&cluster, 4).await;
+    let deadline = Timestamp::now() + Duration::from_secs(6);
+    let ids: Vec<String> = (0..160).map(|n| format!("due-{n}")).collect();
+    futures::future::join_all(ids.iter().map(|id| city.place(id, deadline))).await;
+    city.server.wait_until(deadline - Duration::from_millis(30)).await;
+    let acts = ids.iter().enumerate().map(|(n, id)| {
+        let city = &city;
+        async move {
+            match n % 4 {
+                0 => city.server.cancel_once(id).await,
+                1 => city.pay_once(id).await,
+                _ => Some(200),
+            }
+        }
+    });
+    let statuses = futures::future::join_all(acts).await;
+    assert!(statuses.iter().all(|status| *status == Some(200)), "{statuses:?}");
+    city.all_settled().await;
+    let counts = city.shop.counts();
+    assert_eq!((counts.duplicate_effects, counts.reused_keys), (0, 0));
+    let effects = city.effects();
+    for id in &ids {
+        let given_back =
+            effects.iter().filter(|it| it.subject == format!("{id}-stock") && it.effect == Effect::StockReleased).count();
+        let is_cancelled = matches!(city.shop.order(id).unwrap().status, OrderStatus::Cancelled { .. });
+        assert_eq!(given_back, usize::from(is_cancelled), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn an_order_that_waits_for_several_leases_on_four_nodes_fires_once() {
+    let cluster = database();
+    let city = City::of_nodes(4, &cluster.url("postgres")).await;
+    city.spread(&cluster, 4).await;
+    let deadline = Timestamp::now() + LEASE * 3;
+    let ids: Vec<String> = (0..8).map(|n| format!("long-{n}")).collect();
+    for id in &ids {
+        city.place(id, deadline).await;
+    }
+    city.server.wait_until(deadline - Duration::from_millis(100)).await;
+    assert_eq!(city.shop.counts().requests, 0, "nothing before the deadline");
+    let histories = city.all_settled().await;
+    for id in &ids {
+        let events = &histories[&("order-timeout".to_owned(), id.clone())];
+        let deadline = events.iter().find(|event| event["name"] == "payDeadline").unwrap();
+        let fired = events.iter().filter(|event| event["kind"] == "TimerFired" && event["timer"] == deadline["number"]).count();
+        assert_eq!(fired, 1, "{id}: {events:?}");
+        assert_eq!(city.effects().iter().filter(|effect| effect.subject == *id && is_cancel(&effect.effect)).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_order_that_is_due_soon_is_begun_in_time_whichever_node_takes_it_without_a_scan() {
+    let cluster = database();
+    let city = City::of_nodes_with(3, &cluster.url("postgres"), |site| site.with("scan = \"200ms\"", "scan = \"30s\"")).await;
+    city.spread(&cluster, 3).await;
+    let ids: Vec<String> = (0..12).map(|n| format!("soon-{n}")).collect();
+    let mut deadlines = Vec::new();
+    for (n, id) in ids.iter().enumerate() {
+        let deadline = Timestamp::now() + if n % 2 == 0 { Duration::ZERO } else { Duration::from_secs(4) };
+        city.place(id, deadline).await;
+        deadlines.push(deadline.max(Timestamp::now()));
+    }
+    let all_cancelled = || ids.iter().all(|id| matches!(city.shop.order(id).unwrap().status, OrderStatus::Cancelled { .. }));
+    city.until("every order is cancelled", all_cancelled).await;
+    let effects = city.effects();
+    for (id, due) in ids.iter().zip(deadlines) {
+        let at = effects.iter().find(|effect| effect.subject == *id && is_cancel(&effect.effect)).unwrap().at;
+        assert!(at < due + AFTER_THE_LEASE, "{id}: cancelled at {at}, due at {due}");
+    }
+}
+
+#[tokio::test]
+async fn the_demo_on_three_nodes_that_are_killed_in_turn_ends_without_a_violation() {
+    let cluster = database();
+    let url = cluster.url("postgres");
+    let args = ["demo", "--nodes", "3", "--store", &url, "--orders", "150", "--seed", "7", "--kills", "3", "--json"];
+    let output = program().args(args).stdin(std::process::Stdio::null()).output();
+    let output = tokio::time::timeout(Duration::from_secs(180), output).await.expect("the demo ends").unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    let report: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&report["nodes"], &report["kills"], &report["orders"]), (&json!(3), &json!(3), &json!(150)));
+    assert_eq!((&report["violations"], &report["duplicate_effects"]), (&json!(0), &json!(0)), "{report}");
 }

@@ -35,23 +35,29 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, overdue, pg_t
     WHERE m.one = 1
 $$;
 
--- Fails unless a text can be an id, or names a delivery; `what` is its name in the message.
+-- Fails unless a text can be an id; `what` is its name in the message. White space is spelled out: which of it a locale
+-- knows differs.
 CREATE FUNCTION overdue.check_id(id text, what text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    white CONSTANT text := U&'\0009-\000d\0020\0085\00a0\1680\2000-\200a\2028\2029\202f\205f\3000';
 BEGIN
     IF id IS NULL OR octet_length(id) NOT BETWEEN 1 AND 200 THEN
-        RAISE EXCEPTION '%: an id has 1 to 200 bytes of UTF-8', what USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION '%: an id has 1 to 200 bytes of UTF-8', what
+            USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
     ELSIF id IN ('.', '..') THEN
-        RAISE EXCEPTION '%: an id must not be ''.'' or ''..''', what USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION '%: an id must not be ''.'' or ''..''', what
+            USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
     ELSIF id ~ U&'[/~\0001-\001f\007f-\009f\00ad\061c\180e\200b-\200f\2028-\202e\2060-\206f\e000-\f8ff\feff\fff0-\fffb\fffd]'
         OR id ~ U&'[\+0e0000-\+0e007f]' THEN
         RAISE EXCEPTION '%: an id is printable text without ''/'', ''~'' and control characters', what
-            USING ERRCODE = 'invalid_parameter_value';
-    ELSIF id ~ '^\s|\s$' THEN
-        RAISE EXCEPTION '%: an id must not begin or end with white space', what USING ERRCODE = 'invalid_parameter_value';
+            USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
+    ELSIF id ~ ('^[' || white || ']|[' || white || ']$') THEN
+        RAISE EXCEPTION '%: an id must not begin or end with white space', what
+            USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
     ELSIF id IS NOT NFC NORMALIZED THEN
         RAISE EXCEPTION '%: an id must be in Unicode normalization form C (NFC)', what
-            USING ERRCODE = 'invalid_parameter_value';
+            USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
     END IF;
 END
 $$;
@@ -72,15 +78,15 @@ CREATE FUNCTION overdue.check_json(json text, what text, bytes_max integer) RETU
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, overdue, pg_temp AS $$
 BEGIN
     IF json IS NULL THEN
-        RAISE EXCEPTION '%: missing', what USING ERRCODE = 'null_value_not_allowed';
+        RAISE EXCEPTION '%: missing', what USING ERRCODE = 'null_value_not_allowed', COLUMN = what;
     ELSIF octet_length(json) > bytes_max THEN
         RAISE EXCEPTION '% has % bytes, the limit is %', what, octet_length(json), bytes_max
-            USING ERRCODE = 'invalid_parameter_value';
+            USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
     ELSIF json ~ '(^|[^\\])(\\\\)*\\u0000' THEN
-        RAISE EXCEPTION '% contains the character U+0000', what USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION '% contains the character U+0000', what USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
     -- So many brackets open in all are too few to be too deep.
     ELSIF octet_length(json) - octet_length(translate(json, '[{', '')) > 128 AND json_depth(json) > 128 THEN
-        RAISE EXCEPTION '% is nested deeper than 128', what USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION '% is nested deeper than 128', what USING ERRCODE = 'invalid_parameter_value', COLUMN = what;
     END IF;
 END
 $$;
@@ -90,13 +96,14 @@ CREATE FUNCTION overdue.type_of(name text) RETURNS overdue.types
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, overdue, pg_temp AS $$
 DECLARE
     found types;
+    known text;
 BEGIN
     SELECT t.* INTO found FROM types AS t WHERE t.name = type_of.name;
     IF found IS NULL THEN
+        SELECT string_agg(t.name, ', ' ORDER BY t.name) INTO known FROM types AS t;
         RAISE EXCEPTION 'there is no workflow type %', quote_nullable(type_of.name)
-            USING ERRCODE = 'undefined_object',
-                  HINT = coalesce('known are ' || (SELECT string_agg(t.name, ', ' ORDER BY t.name) FROM types AS t),
-                                  'no node has run on this database yet');
+            USING ERRCODE = 'undefined_object', COLUMN = 'type', DETAIL = coalesce(known, 'none'),
+                  HINT = coalesce('known are ' || known, 'no node has run on this database yet');
     END IF;
     RETURN found;
 END
@@ -117,19 +124,24 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, overdue, pg_temp
 #variable_conflict use_column
 DECLARE
     code smallint := (type_of(start_workflow.type)).code;
+    of_shard smallint := shard_of(start_workflow.id);
     known starts;
 BEGIN
+    PERFORM stay();
     PERFORM check_id(start_workflow.id, 'id');
     PERFORM check_json(start_workflow.input::text, 'input', 1048576);
     IF start_workflow.attributes IS NOT NULL THEN
         PERFORM check_json(start_workflow.attributes::text, 'attributes', 65536);
         IF json_typeof(start_workflow.attributes) <> 'object' THEN
-            RAISE EXCEPTION 'attributes: an object of names and values' USING ERRCODE = 'invalid_parameter_value';
+            RAISE EXCEPTION 'attributes: an object of names and values'
+                USING ERRCODE = 'invalid_parameter_value', COLUMN = 'attributes';
         END IF;
     END IF;
+    -- Selected rather than given as values: where the tables are distributed, that commits in two phases, so that the
+    -- request is there exactly when the caller's own rows are.
     INSERT INTO starts AS s (requested_at, start_at, shard, type, id, input, attributes)
-    VALUES (micros(clock_timestamp()), micros(start_workflow.start_at), shard_of(start_workflow.id), code,
-            start_workflow.id, start_workflow.input::text, start_workflow.attributes::text)
+    SELECT micros(clock_timestamp()), micros(start_workflow.start_at), of_shard, code,
+           start_workflow.id, start_workflow.input::text, start_workflow.attributes::text
     ON CONFLICT (shard, type, id) DO UPDATE
     SET requested_at = excluded.requested_at, start_at = excluded.start_at, input = excluded.input,
         attributes = excluded.attributes, refused = NULL
@@ -138,7 +150,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT s.* INTO known FROM starts AS s
-    WHERE s.shard = shard_of(start_workflow.id) AND s.type = code AND s.id = start_workflow.id;
+    WHERE s.shard = of_shard AND s.type = code AND s.id = start_workflow.id;
     IF FOUND AND (known.input::jsonb, known.attributes::jsonb, known.start_at) IS DISTINCT FROM
         (start_workflow.input::jsonb, start_workflow.attributes::jsonb, micros(start_workflow.start_at)) THEN
         RAISE EXCEPTION '% % was asked for by another request before; ids are used once', start_workflow.type, start_workflow.id
@@ -158,21 +170,23 @@ DECLARE
     delivery text := coalesce(signal_workflow.signal_id, 'sql-' || gen_random_uuid());
     known inbox;
 BEGIN
+    PERFORM stay();
     PERFORM check_id(signal_workflow.id, 'id');
     PERFORM check_json(signal_workflow.payload::text, 'payload', 65536);
     IF octet_length(delivery) NOT BETWEEN 1 AND 200 OR delivery ~ U&'[\0001-\001f\007f-\009f]' THEN
-        RAISE EXCEPTION 'signal_id: 1 to 200 bytes without control characters' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'signal_id: 1 to 200 bytes without control characters'
+            USING ERRCODE = 'invalid_parameter_value', COLUMN = 'signal_id';
     ELSIF signal_workflow.name IS NULL OR signal_workflow.name <> ALL (known_type.signals) THEN
         RAISE EXCEPTION '% takes no signal %', signal_workflow.type, quote_nullable(signal_workflow.name)
-            USING ERRCODE = 'undefined_object', HINT = 'it takes ' || array_to_string(known_type.signals, ', ');
+            USING ERRCODE = 'undefined_object', COLUMN = 'name', HINT = 'it takes ' || array_to_string(known_type.signals, ', ');
     ELSIF EXISTS (SELECT 1 FROM inbox AS x WHERE x.shard = of_shard AND x.type = known_type.code AND x.id = signal_workflow.id OFFSET 999)
         OR EXISTS (SELECT 1 FROM inbox OFFSET 99999) THEN
         RAISE EXCEPTION 'too many signals wait for % %', signal_workflow.type, signal_workflow.id
             USING ERRCODE = 'program_limit_exceeded', HINT = 'try again when they have been taken up';
     END IF;
     INSERT INTO inbox (received_at, shard, type, id, signal_id, name, payload)
-    VALUES (micros(clock_timestamp()), of_shard, known_type.code, signal_workflow.id, delivery, signal_workflow.name,
-            signal_workflow.payload::text)
+    SELECT micros(clock_timestamp()), of_shard, known_type.code, signal_workflow.id, delivery, signal_workflow.name,
+           signal_workflow.payload::text
     ON CONFLICT (shard, type, id, signal_id) DO NOTHING;
     IF FOUND THEN
         RETURN;

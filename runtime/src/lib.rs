@@ -22,4 +22,6 @@ pub mod workflow;
 pub use duration::{ConfigDuration, InvalidDuration, parse_duration};
 pub use id::{DERIVED_ID_BYTES_MAX, ID_BYTES_MAX, InvalidId, RunId, WorkflowKey, check_id, shard_of};
 pub use payload::{InvalidField, InvalidPayload, JSON_DEPTH_MAX, Payload};
+/// The driver of the connections that [`client::start_in`] takes, in its very version.
+pub use sqlx;
 pub use time::{InvalidTimestamp, Timestamp};

@@ -3,7 +3,7 @@
 mod postgres;
 mod proxy;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -160,6 +160,9 @@ struct Ice {
     frozen: bool,
     /// How many more steps are taken before everything freezes.
     steps_left: Option<u32>,
+    /// Tasks that stand still alone, by the order in which they were begun.
+    hanging: BTreeSet<usize>,
+    begun: usize,
     waiting: Vec<Waker>,
 }
 
@@ -174,12 +177,18 @@ impl FreezingSpawner {
         self.lock().steps_left = Some(steps);
     }
 
+    /// From now on one task stands still, as one that computes for ever; counted from 0 in the order in which they began.
+    pub fn hang(&self, task: usize) {
+        self.lock().hanging.insert(task);
+    }
+
     /// Every task goes on.
     pub fn thaw(&self) {
         let waiting = {
             let mut ice = self.lock();
             ice.frozen = false;
             ice.steps_left = None;
+            ice.hanging.clear();
             std::mem::take(&mut ice.waiting)
         };
         waiting.into_iter().for_each(Waker::wake);
@@ -193,11 +202,16 @@ impl FreezingSpawner {
 impl Spawner for FreezingSpawner {
     fn spawn(&self, mut task: BoxFuture<'static, ()>) {
         let ice = self.clone();
+        let number = {
+            let mut ice = self.lock();
+            ice.begun += 1;
+            ice.begun - 1
+        };
         TokioSpawner.spawn(Box::pin(std::future::poll_fn(move |cx| {
             let mut held = ice.lock();
             held.frozen |= held.steps_left == Some(0);
             held.steps_left = held.steps_left.map(|left| left.saturating_sub(1));
-            if held.frozen {
+            if held.frozen || held.hanging.contains(&number) {
                 held.waiting.push(cx.waker().clone());
                 return Poll::Pending;
             }

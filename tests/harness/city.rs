@@ -8,6 +8,7 @@ use overdue_runtime::testing::PostgresCluster;
 use overdue_workflows::sandbox::{
     Call, Capture, Effect, EffectRecord, Fault, FaultPlan, NewOrder, OrderStatus, RequestRecord, Service, Shop,
 };
+use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -100,11 +101,16 @@ impl City {
 
     /// With so many nodes on one store.
     pub(crate) async fn of_nodes(nodes: usize, store: &str) -> Self {
+        Self::of_nodes_with(nodes, store, |site| site).await
+    }
+
+    /// The same, with sites that `configure` makes of the usual ones.
+    pub(crate) async fn of_nodes_with(nodes: usize, store: &str, configure: impl Fn(Site) -> Site) -> Self {
         let (folder, shop) = open_shop().await;
         let site = || {
             Site::calling(shop.urls()).on(store).with("[engine]\n", &format!("[engine]\nlease = \"{}ms\"\n", LEASE.as_millis()))
         };
-        let server = Server::start_all((0..nodes).map(|_| site()).collect()).await;
+        let server = Server::start_all((0..nodes).map(|_| configure(site())).collect()).await;
         Self { shop, server, _folder: folder }
     }
 
@@ -188,6 +194,19 @@ impl City {
         let answer = self.server.signal(id, "payment-succeeded", &payload).await;
         assert!(answer.status.is_success(), "{id}: {answer:?}");
         (id.to_owned(), transaction)
+    }
+
+    /// Pays an order and tells the engine once; the status.
+    pub(crate) async fn pay_once(&self, id: &str) -> Option<u16> {
+        let capture = Capture::now(&format!("{id}-txn-1"), "10.00", "USD");
+        self.shop.capture(&format!("{id}-pay"), &capture).await.unwrap();
+        let payload = json!({
+            "transactionId": capture.transaction_id, "amount": "10.00", "currency": "USD",
+            "paidAt": format!("{:.3}", capture.paid_at),
+        });
+        let path = format!("/v1/workflows/order-timeout/{id}/signals/payment-succeeded");
+        let body = json!({ "payload": payload }).to_string();
+        self.server.try_to_ask(Method::POST, &path, Some(&body)).await.map(|answer| answer.status.as_u16())
     }
 
     pub(crate) async fn until(&self, what: &str, condition: impl Fn() -> bool) {

@@ -6,6 +6,7 @@ pub(crate) mod city;
 mod clock;
 mod node;
 mod order;
+pub(crate) mod order_service;
 mod server;
 mod shop;
 mod story;
@@ -13,6 +14,7 @@ mod story;
 pub(crate) use api::Api;
 pub(crate) use node::{Node, Setup};
 pub(crate) use order::Order;
+pub(crate) use order_service::{OrderService, Sql, raised};
 pub(crate) use server::{Answer, Ran, Server, Site, program, run};
 pub(crate) use shop::{Gate, Reply, Sent, outcome};
 

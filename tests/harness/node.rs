@@ -56,6 +56,12 @@ impl Setup {
         self
     }
 
+    /// Changes how the engine runs.
+    pub(crate) fn running(mut self, engine: EngineConfig) -> Self {
+        self.engine = engine;
+        self
+    }
+
     /// Changes the workflows, as a deployment would.
     pub(crate) fn deploying(mut self, rewrite: impl Fn(&mut WorkflowRegistry) + Send + Sync + 'static) -> Self {
         self.rewrite = Arc::new(rewrite);
@@ -71,6 +77,16 @@ impl Setup {
         let store: Arc<dyn Store> = Arc::new(store);
         let scans = NodeClock::new(&clock);
         let (client, downstreams) = boot(&store, &scans.within(&environment), &self, &shop).await;
+        Node { shop, clock, scans, client, downstreams, environment, store, setup: self, folder }
+    }
+
+    /// Starts it on a store that nodes share. It goes by that one's clock: time passes as it does outside.
+    pub(crate) async fn start_on(self, store: Arc<dyn Store>) -> Node {
+        init_crypto();
+        let (_, clock) = manual_environment(START, 7);
+        let (environment, shop) = (Environment::system(), Shop::open(&clock).await);
+        let (client, downstreams) = boot(&store, &environment, &self, &shop).await;
+        let (scans, folder) = (NodeClock::new(&clock), tempfile::tempdir().unwrap());
         Node { shop, clock, scans, client, downstreams, environment, store, setup: self, folder }
     }
 }

@@ -4,9 +4,11 @@ use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use overdue_workflows::sandbox::{Service, Urls};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -34,7 +36,7 @@ pub(crate) struct Site {
     pub(crate) config: String,
     zone: String,
     /// A store of its own in its folder, unless it is one that several share.
-    store: Option<String>,
+    store: Mutex<Option<String>>,
 }
 
 impl Site {
@@ -48,7 +50,7 @@ impl Site {
                  retry = {{ initial = \"100ms\", cap = \"400ms\", jitter = false }}\nretry_after_max = \"1s\"\n"
             ));
         }
-        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into(), store: None }
+        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into(), store: Mutex::default() }
     }
 
     /// One whose services are nowhere.
@@ -58,8 +60,8 @@ impl Site {
     }
 
     /// On a store that is there already.
-    pub(crate) fn on(mut self, store: &str) -> Self {
-        self.store = Some(store.to_owned());
+    pub(crate) fn on(self, store: &str) -> Self {
+        *self.store.lock().unwrap() = Some(store.to_owned());
         self
     }
 
@@ -74,7 +76,7 @@ impl Site {
     }
 
     pub(crate) fn store(&self) -> String {
-        self.store.clone().unwrap_or_else(|| format!("sqlite:{}", self.path("orders.db").display()))
+        self.store.lock().unwrap().clone().unwrap_or_else(|| format!("sqlite:{}", self.path("orders.db").display()))
     }
 
     pub(crate) fn config_file(&self) -> PathBuf {
@@ -185,6 +187,12 @@ impl Server {
         *self.url.write().await = url;
     }
 
+    /// Starts its successor on another store.
+    pub(crate) async fn restart_on(&self, store: &str) {
+        *self.site.store.lock().unwrap() = Some(store.to_owned());
+        self.restart().await;
+    }
+
     /// Starts a successor and kills it after `life`, ready or not.
     pub(crate) async fn flicker(&self, life: Duration) {
         let mut child = self.site.serve("127.0.0.1:0").spawn().unwrap();
@@ -238,6 +246,25 @@ impl Server {
 
     pub(crate) async fn start_order(&self, id: &str, input: &Value) -> Answer {
         self.ask(Method::POST, &format!("/v1/workflows/order-timeout/{id}"), Some(&json!({ "input": input }))).await
+    }
+
+    /// Starts an order without repeating it; the status.
+    pub(crate) async fn start_order_once(&self, id: &str, deadline: Timestamp) -> Option<u16> {
+        let body = json!({ "input": super::city::City::input(id, deadline) }).to_string();
+        let path = format!("/v1/workflows/order-timeout/{id}");
+        self.try_to_ask(Method::POST, &path, Some(&body)).await.map(|answer| answer.status.as_u16())
+    }
+
+    /// Cancels an order for its user without repeating it; the status.
+    pub(crate) async fn cancel_once(&self, id: &str) -> Option<u16> {
+        let (path, body) = (format!("/v1/workflows/order-timeout/{id}/cancel"), r#"{"reason":"changed my mind"}"#);
+        self.try_to_ask(Method::POST, &path, Some(body)).await.map(|answer| answer.status.as_u16())
+    }
+
+    /// Waits for a time of day.
+    pub(crate) async fn wait_until(&self, instant: Timestamp) {
+        let left = Timestamp::now().duration_until(instant);
+        sleep(Duration::try_from(left).unwrap_or_default()).await;
     }
 
     pub(crate) async fn signal(&self, id: &str, name: &str, payload: &Value) -> Answer {

@@ -296,7 +296,7 @@ pub(super) struct MigrateArgs {
 
 #[derive(Args)]
 pub(super) struct CopyArgs {
-    /// The store to be moved: sqlite:PATH
+    /// The store to be moved: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
     #[arg(long, value_name = "URL")]
     pub(super) from: String,
     /// Where to: a store that does not exist yet or is empty, or the one that this was moved from. Interrupted, run it again

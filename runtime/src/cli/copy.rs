@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::args::{Connection, CopyArgs};
 use super::program::Failure;
 use super::store;
-use crate::store::{CopyReport, copy};
+use crate::store::{CopyError, CopyReport, Portable, copy};
 
 pub(super) async fn run(connection: &Connection, args: &CopyArgs) -> Result<ExitCode, Failure> {
     let from = store::open_to_copy(&args.from, None).await?;
@@ -16,14 +16,21 @@ pub(super) async fn run(connection: &Connection, args: &CopyArgs) -> Result<Exit
             return Err(error.into());
         }
     };
-    let report = copy(from.as_ref(), to.as_ref()).await;
+    let report = copied(from.as_ref(), to.as_ref()).await;
     to.close().await;
     from.close().await;
-    print(connection, args, &report?)?;
+    let (report, from, to) = report?;
+    print(connection, &from, &to, &report)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(connection: &Connection, CopyArgs { from, to }: &CopyArgs, report: &CopyReport) -> Result<(), Failure> {
+/// What was copied, and both sides as messages name them: the URLs that were given may hold passwords.
+async fn copied(from: &dyn Portable, to: &dyn Portable) -> Result<(CopyReport, String, String), CopyError> {
+    let (source, target) = (from.standing().await?.name.url, to.standing().await?.name.url);
+    Ok((copy(from, to).await?, source, target))
+}
+
+fn print(connection: &Connection, from: &str, to: &str, report: &CopyReport) -> Result<(), Failure> {
     if connection.json {
         anstream::println!("{}", serde_json::to_string(report)?);
         return Ok(());

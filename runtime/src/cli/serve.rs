@@ -34,7 +34,10 @@ pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, 
     tracing::info!(version = program.version(), database = store.facts().database, "starting");
     let listener = Listener::bind(&listen).await?;
     let advertised = args.advertise.map_or_else(|| config.advertise(), |url| Ok(Some(url)))?;
-    let url = advertised.or_else(|| listener.url());
+    if let Some(url) = advertised.as_ref().filter(|url| !url.starts_with("http://")) {
+        return Err(format!("--advertise {url:?}: write where other nodes reach this one, such as http://10.0.0.5:7070").into());
+    }
+    let url = advertised.map(|url| url.trim_end_matches('/').to_owned()).or_else(|| listener.url());
     if url.is_none() && store.facts().sharing == Sharing::Shared {
         tracing::warn!("other nodes cannot forward requests to this one: say where it is reached with --advertise");
     }

@@ -28,7 +28,7 @@ pub(super) async fn open(url: &str, shards: u16) -> Result<Arc<dyn Store>, Store
 pub(super) async fn open_to_copy(url: &str, shards: Option<u16>) -> Result<Arc<dyn Portable>, StoreError> {
     match named(url)? {
         Named::Sqlite(path) => Ok(Arc::new(SqliteStore::open_to_copy(path, shards).await?)),
-        Named::Postgres(_) => Err(StoreError::Refused("this program cannot copy from or into PostgreSQL".into())),
+        Named::Postgres(url) => Ok(Arc::new(PostgresStore::open_to_copy(url, shards).await?)),
     }
 }
 

@@ -58,6 +58,9 @@ pub struct Description {
     pub last_event: u64,
     /// When its history was removed by retention, with its input, attributes and progress; `None` while it is there.
     pub retired_at: Option<Timestamp>,
+    /// Why another start under this id, which was asked for inside the store, is not made. Present if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_start: Option<String>,
 }
 
 /// Names a linked execution.
@@ -136,7 +139,9 @@ impl Client {
         let (loaded, events) = self.read(&key).await?;
         let attributes = self.engine().store().attributes(&key).await?.into_iter().collect();
         let linked = self.linked(&key).await?;
-        self.description(&key, &loaded, &events, attributes, linked)
+        let requested = self.engine().store().requested_start(&key).await?;
+        let refused_start = requested.and_then(|requested| requested.refused);
+        Ok(Description { refused_start, ..self.description(&key, &loaded, &events, attributes, linked)? })
     }
 
     /// The executions that act for the same order: those derived from it, and the one that they were derived from.
@@ -207,6 +212,7 @@ impl Client {
             pending_timers: pending_timers(&folded),
             last_event: tombstone.as_ref().map_or(folded.last_event, |tombstone| tombstone.last_event),
             retired_at: tombstone.map(|tombstone| tombstone.retired_at),
+            refused_start: None,
         })
     }
 

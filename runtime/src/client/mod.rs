@@ -13,6 +13,7 @@ mod read;
 mod signal;
 mod start;
 mod tokens;
+mod within;
 
 use std::sync::{Arc, OnceLock};
 
@@ -29,6 +30,7 @@ pub use read::HistoryPage;
 pub use signal::{SignalOutcome, SignalRequest, SignalResponse};
 pub use start::{StartRequest, StartResponse};
 pub use tokens::{NewToken, create_token};
+pub use within::{signal_in, start_in};
 
 use self::peers::Peers;
 use crate::engine::Engine;

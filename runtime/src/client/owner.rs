@@ -5,7 +5,6 @@
 //! when both ways were taken.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 
@@ -16,8 +15,6 @@ use crate::id::WorkflowKey;
 use crate::store::{Deposit, InboxRow, Outcome, Write};
 use crate::time::Timestamp;
 
-/// Executions that are due within this are shown to their owner at once; later ones are found by its scans in time.
-const SOON: Duration = Duration::from_secs(3);
 /// The most nudges under way; what is beyond them is found by the owner's scan.
 const NUDGES_MAX: usize = 32;
 
@@ -80,8 +77,7 @@ impl Client {
 
     /// Shows an execution that was just started here to its owner, if that is another node and it is due soon.
     pub(super) fn nudge_owner(&self, key: &WorkflowKey, wake_at: Option<Timestamp>, inbox: bool) {
-        let now = self.engine().environment().clock.now();
-        let is_soon = inbox || wake_at.is_some_and(|wake_at| wake_at <= now.saturating_add(SOON));
+        let is_soon = inbox || wake_at.is_some_and(|wake_at| self.engine().is_soon(wake_at));
         let Route::Peer(peer) = self.engine().route(key) else { return };
         let (true, Some(peers), Ok(turn)) = (is_soon, self.peers(), Arc::clone(&self.nudges).try_acquire_owned()) else { return };
         let key = key.clone();

@@ -10,7 +10,8 @@ use crate::store::{Member, Membership, Owner};
 
 /// A shard that has been free for longer is claimed by any node that sees it, whoever's share it is.
 const FREE_MAX: Duration = Duration::from_secs(2);
-/// While a database that was just restarted is found again by its nodes, at most so many shards are claimed at once.
+/// While a database that was just restarted is found again by its nodes, at most so many of the shards that came free since
+/// are claimed at once.
 const CLAIMED_AFTER_RESTART_MAX: usize = 8;
 
 /// What a node does next.
@@ -44,7 +45,9 @@ pub(super) fn plan(seen: &Membership, node_id: &str, restarted: bool) -> Plan {
     let own = owned.get(node_id).map_or(0, Vec::len);
     let missing = targets.get(node_id).copied().unwrap_or(0).saturating_sub(own);
     let long_free = free.iter().filter(|since| **since > FREE_MAX).count();
-    let most = if restarted { CLAIMED_AFTER_RESTART_MAX } else { usize::MAX };
+    // What was nobody's before has nobody who might come back to it.
+    let nobodys = free.iter().filter(|since| **since > seen.up).count();
+    let most = if restarted { nobodys + CLAIMED_AFTER_RESTART_MAX } else { usize::MAX };
     Plan { dead, claim: missing.max(long_free).min(free.len()).min(most), give: gifts(&owned, &targets, node_id) }
 }
 
@@ -151,8 +154,12 @@ mod tests {
 
     #[test]
     fn after_a_restart_of_the_database_shards_are_claimed_a_few_at_a_time() {
-        let seen = seen(&[("a", true)], vec![Owner::Nobody(Duration::from_secs(3)); SHARDS.into()]);
+        let mut seen = seen(&[("a", true)], vec![Owner::Nobody(Duration::from_secs(3)); SHARDS.into()]);
+        seen.up = Duration::from_secs(5);
         assert_eq!(plan(&seen, "a", true).claim, 8);
+        // Those that were free before the restart already have nobody who might come back.
+        seen.owners[..10].fill(Owner::Nobody(Duration::from_secs(6)));
+        assert_eq!(plan(&seen, "a", true).claim, 18);
     }
 
     #[test]

@@ -125,8 +125,8 @@ impl Shared {
             stop: stop.clone(),
         };
         let shell = self.shell(lease, limit, from_outside, core.clone(), lane.clone());
-        // The first round tells what is owned before the first request comes in.
-        steward.round_or_log().await;
+        // Tells what is owned, and the time, before the first request comes in.
+        steward.begin(draining).await;
         let (last_fence, ended) = oneshot::channel();
         let spawner = &self.environment.spawner;
         spawner.spawn(committer.run().map(move |fence| drop(last_fence.send(fence))).boxed());

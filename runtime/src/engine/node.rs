@@ -12,10 +12,12 @@ use super::core::Message;
 use super::incarnation::{End, Shared, is_shared};
 use super::ownership::{Ownership, Route};
 use super::retention::Retain;
+use super::scanner::HORIZON_PERIODS;
 use super::store_clock::StoreClock;
 use super::{Answer, Clock, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
 use crate::id::WorkflowKey;
 use crate::store::{DeclaredType, Fence, Member, Outcome, Store, StoreError, Write};
+use crate::time::Timestamp;
 
 /// A workflow that computes longer than this without waiting makes the node unready.
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -165,6 +167,12 @@ impl Engine {
     /// Whether nodes can share the store.
     pub(crate) fn is_shared(&self) -> bool {
         is_shared(self.store().as_ref())
+    }
+
+    /// Whether an owner may not see in time, by its scans alone, what becomes due at `wake_at`.
+    pub(crate) fn is_soon(&self, wake_at: Timestamp) -> bool {
+        let horizon = self.shared.config.scan.saturating_mul(HORIZON_PERIODS);
+        wake_at <= self.environment().clock.now().saturating_add(horizon)
     }
 
     /// The other living nodes that share the store.

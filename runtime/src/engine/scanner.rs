@@ -28,8 +28,9 @@ const FULL_SHARE: u32 = 10;
 const SCANS_PER_UNCLAIMED: u32 = 10;
 /// The most upcoming pairs that are read for one shard; what is later is read by a later scan.
 const UPCOMING_PER_SHARD_MAX: usize = 1_000;
-/// How many scan periods the near horizon reaches ahead.
-const HORIZON_PERIODS: u32 = 3;
+/// How many scan periods the near horizon reaches ahead. What is started by another node and due within it is shown to the
+/// owner by that node.
+pub(super) const HORIZON_PERIODS: u32 = 3;
 /// Scanning takes at most one part in so many of the time.
 const SCAN_SHARE: u32 = 20;
 

@@ -1,10 +1,11 @@
-//! Whether a signal is new, a repeated delivery, or contradicts one that was recorded.
+//! Whether a signal is new, a repeated delivery, or contradicts one that was recorded; and taking it up.
 
-use super::{Active, IncomingSignal, Registries};
-use crate::history::SeenSignal;
+use super::transition::{EVENTS_PER_EXECUTION_MAX, SIGNALS_PER_EXECUTION_MAX};
+use super::{Active, Answer, IncomingSignal, RefusedInput, Registries};
+use crate::history::{EventKind, SeenSignal};
 use crate::payload::InvalidField;
 use crate::store::InboxRow;
-use crate::workflow::ErasedWorkflow;
+use crate::workflow::{ErasedWorkflow, ReplayFault};
 
 /// What a signal is to the signals that a history holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,4 +88,56 @@ pub(crate) fn signal_of(row: InboxRow, workflow: Option<&dyn ErasedWorkflow>) ->
 
 fn join(fields: &[InvalidField]) -> String {
     fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Active {
+    /// Takes up a stored signal. One that is there already is dropped with its row; one that contradicts what is there is
+    /// kept, and held.
+    pub(super) fn take_inbox(
+        &mut self,
+        row: InboxRow,
+        code: &Registries,
+        consume: &mut Vec<String>,
+        hold: &mut Vec<String>,
+    ) -> Result<(), ReplayFault> {
+        let workflow = code.workflows.get(self.row.key.workflow_type()).map(AsRef::as_ref);
+        let signal_id = row.signal_id.clone();
+        let signal = signal_of(row, workflow);
+        match check_against(&signal, &self.folded.signals, workflow) {
+            SignalCheck::New => {
+                let IncomingSignal { name, signal_id, payload, .. } = signal;
+                self.push(EventKind::SignalReceived { name, signal_id, payload })?;
+            }
+            SignalCheck::Duplicate => {}
+            SignalCheck::Conflict => {
+                tracing::error!(
+                    workflow.type = self.row.key.workflow_type(), workflow.id = self.row.key.id(), signal.name = signal.name,
+                    "stored signal contradicts one that was taken; it is held"
+                );
+                hold.push(signal_id);
+                return Ok(());
+            }
+        }
+        consume.push(signal_id);
+        Ok(())
+    }
+
+    pub(super) fn take_signal(&mut self, signal: &IncomingSignal, code: &Registries) -> Result<Answer, ReplayFault> {
+        let workflow = code.workflows.get(self.row.key.workflow_type());
+        match check_against(signal, &self.folded.signals, workflow.map(AsRef::as_ref)) {
+            SignalCheck::Duplicate => return Ok(Answer::Duplicate),
+            SignalCheck::Conflict => return Ok(Answer::Refused(RefusedInput::SignalConflict)),
+            SignalCheck::New => {}
+        }
+        if self.folded.signals.len() >= SIGNALS_PER_EXECUTION_MAX || self.folded.last_event >= EVENTS_PER_EXECUTION_MAX {
+            return Ok(Answer::Refused(RefusedInput::TooManySignals));
+        }
+        let number = self.push(EventKind::SignalReceived {
+            name: signal.name.clone(),
+            signal_id: signal.signal_id.clone(),
+            payload: signal.payload.clone(),
+        })?;
+        let late = self.machine.as_ref().is_some_and(|machine| machine.answered_late(number));
+        Ok(if late { Answer::Late } else { Answer::Applied })
+    }
 }

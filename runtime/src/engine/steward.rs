@@ -21,6 +21,8 @@ use crate::store::{Fence, Membership, Sharing, Store, StoreError};
 
 /// A lease is renewed at least so many times in its length.
 const RENEWALS_PER_LEASE: u32 = 4;
+/// A node that cannot see its store yet looks again after this.
+const PAUSE_BEFORE_LOOKING: Duration = Duration::from_millis(250);
 /// A database counts as just restarted for so many lease lengths.
 const RESTARTED_LEASES: u32 = 3;
 
@@ -64,12 +66,32 @@ impl Steward {
         }
     }
 
+    /// The first round, however long it takes: before it, a node knows neither what it owns nor the store's time.
+    pub(super) async fn begin(&self, draining: &watch::Receiver<bool>) {
+        loop {
+            match self.look().await {
+                Ok(true) => return self.lease.beat(self.environment.clock.monotonic()),
+                Ok(false) => return self.ended(),
+                Err(StoreError::Closed) => return,
+                Err(error) => tracing::warn!(error = %error, "the node waits for its store"),
+            }
+            if *draining.borrow() {
+                return;
+            }
+            self.environment.clock.sleep(PAUSE_BEFORE_LOOKING).await;
+        }
+    }
+
+    fn ended(&self) {
+        let _ = self.core.send(Incoming::Lost("another node took this one's shards over".into()));
+    }
+
     /// A round. False when there is nothing to come after it.
-    pub(super) async fn round_or_log(&self) -> bool {
+    async fn round_or_log(&self) -> bool {
         match self.round().await {
             Ok(true) => true,
             Ok(false) => {
-                let _ = self.core.send(Incoming::Lost("another node took this one's shards over".into()));
+                self.ended();
                 false
             }
             Err(StoreError::Closed) => false,
@@ -80,13 +102,17 @@ impl Steward {
         }
     }
 
-    /// One renewal and what follows from it. False when the node was ended.
     async fn round(&self) -> Result<bool, StoreError> {
-        let sent = self.environment.clock.monotonic();
-        if !self.lease.makes_progress(sent) {
+        if !self.lease.makes_progress(self.environment.clock.monotonic()) {
             tracing::error!(node.id = self.fence.node_id, "the node makes no progress; its lease is not renewed");
             return Ok(true);
         }
+        self.look().await
+    }
+
+    /// One renewal and what follows from it. False when the node was ended.
+    async fn look(&self) -> Result<bool, StoreError> {
+        let sent = self.environment.clock.monotonic();
         let Some(membership) = self.store.renew(&self.fence, self.lease.length()).await? else { return Ok(false) };
         self.take_in(&membership, sent);
         let restarted = membership.up < self.lease.length() * RESTARTED_LEASES;

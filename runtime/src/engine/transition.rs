@@ -3,9 +3,9 @@
 use super::active::{Active, Registries};
 use super::attempt::{AfterFailure, after_failure, after_recovery};
 use super::notes::AttemptNote;
-use super::signal::{SignalCheck, check_against, is_readable, signal_of};
+use super::signal::is_readable;
 use super::start::Start;
-use super::{Answer, IncomingSignal, Input, OperatorAction, RefusedInput, ReplyId};
+use super::{Answer, Input, OperatorAction, RefusedInput, ReplyId};
 use crate::activity::ActivityFailure;
 use crate::history::{EventKind, FailureClass};
 use crate::id::RunId;
@@ -222,56 +222,6 @@ impl Active {
             }
         }
         Ok(())
-    }
-
-    /// Takes up a stored signal. One that is there already is dropped with its row; one that contradicts what is there is
-    /// kept, and held.
-    fn take_inbox(
-        &mut self,
-        row: InboxRow,
-        code: &Registries,
-        consume: &mut Vec<String>,
-        hold: &mut Vec<String>,
-    ) -> Result<(), ReplayFault> {
-        let workflow = code.workflows.get(self.row.key.workflow_type()).map(AsRef::as_ref);
-        let signal_id = row.signal_id.clone();
-        let signal = signal_of(row, workflow);
-        match check_against(&signal, &self.folded.signals, workflow) {
-            SignalCheck::New => {
-                let IncomingSignal { name, signal_id, payload, .. } = signal;
-                self.push(EventKind::SignalReceived { name, signal_id, payload })?;
-            }
-            SignalCheck::Duplicate => {}
-            SignalCheck::Conflict => {
-                tracing::error!(
-                    workflow.type = self.row.key.workflow_type(), workflow.id = self.row.key.id(), signal.name = signal.name,
-                    "stored signal contradicts one that was taken; it is held"
-                );
-                hold.push(signal_id);
-                return Ok(());
-            }
-        }
-        consume.push(signal_id);
-        Ok(())
-    }
-
-    fn take_signal(&mut self, signal: &super::IncomingSignal, code: &Registries) -> Result<Answer, ReplayFault> {
-        let workflow = code.workflows.get(self.row.key.workflow_type());
-        match check_against(signal, &self.folded.signals, workflow.map(AsRef::as_ref)) {
-            SignalCheck::Duplicate => return Ok(Answer::Duplicate),
-            SignalCheck::Conflict => return Ok(Answer::Refused(RefusedInput::SignalConflict)),
-            SignalCheck::New => {}
-        }
-        if self.folded.signals.len() >= SIGNALS_PER_EXECUTION_MAX || self.folded.last_event >= EVENTS_PER_EXECUTION_MAX {
-            return Ok(Answer::Refused(RefusedInput::TooManySignals));
-        }
-        let number = self.push(EventKind::SignalReceived {
-            name: signal.name.clone(),
-            signal_id: signal.signal_id.clone(),
-            payload: signal.payload.clone(),
-        })?;
-        let late = self.machine.as_ref().is_some_and(|machine| machine.answered_late(number));
-        Ok(if late { Answer::Late } else { Answer::Applied })
     }
 
     fn operate(

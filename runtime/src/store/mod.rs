@@ -27,6 +27,7 @@ pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
 pub use postgres::PostgresStore;
+pub(crate) use postgres::{Raised, signal_workflow, start_workflow};
 pub use sqlite::SqliteStore;
 pub use transfer::{
     CarriedExecution, CarriedSignal, CopyError, CopyReport, Counts, Imported, Parcel, Place, Portable, Standing, StoreName, copy,

@@ -186,3 +186,18 @@ async fn at_whatever_moment_a_node_is_stopped_it_makes_no_call_after_its_lease()
     }
     assert!(stopped_before_its_call > 5, "{stopped_before_its_call} moments lay between the deadline and the call");
 }
+
+#[tokio::test]
+async fn a_node_whose_core_hangs_loses_its_shards_although_its_steward_lives() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 2).await;
+    // The first task of a node is the one that runs its core.
+    cluster.nodes[1].tasks.hang(0);
+    cluster.pass(2 * LEASE + 3 * SECOND).await;
+    assert_eq!(cluster.nodes[0].shards(), usize::from(SHARDS));
+    assert_eq!(cluster.calls_of(&id), 1);
+    cluster.nodes[1].tasks.thaw();
+    cluster.until_even().await;
+    assert_eq!(cluster.calls_of(&id), 1);
+}

@@ -1,9 +1,9 @@
 //! Deposits: signals for executions that cannot take them now, or that do not exist yet.
 
-use super::Specification;
 use super::fixtures::{Node, advance, all_shards, at, closed, deposit, new, order, signal};
+use super::{SHARDS, Specification};
 use crate::id::WorkflowKey;
-use crate::store::{Advance, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX, Outcome, Status, Write};
+use crate::store::{Advance, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX, Outcome, Refuse, Status, Write};
 
 pub(super) const SPECIFICATIONS: &[Specification] = &[
     ("a signal is read back as it was stored", |store| {
@@ -163,6 +163,23 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             node.deposit(&signal(&WorkflowKey::new("group-buy", "1"), "s", at(1))).await;
             node.start(new(&order("1"))).await;
             assert_eq!(node.load(&order("1")).await.inbox, vec![]);
+        })
+    }),
+    ("a signal that is refused is held: nobody finds it again, and it holds nothing up", |store| {
+        Box::pin(async move {
+            let node = Node::on(store).await;
+            let refuse = |signal_id: &str| {
+                let (key, reason) = (order("1"), "it cannot be read".to_owned());
+                Write::Refuse(Refuse { shard: key.shard(SHARDS), key, signal_id: Some(signal_id.into()), reason })
+            };
+            node.deposit(&signal(&order("1"), "s", at(1))).await;
+            assert_eq!(node.write(refuse("s")).await, Outcome::Refused);
+            assert_eq!(node.write(refuse("another")).await, Outcome::Refused, "what is not there needs no refusal");
+            assert_eq!(node.store.unclaimed(&all_shards(), at(9), 10).await.unwrap(), []);
+            node.start(new(&order("1"))).await;
+            assert_eq!(node.store.unread(&all_shards(), 10).await.unwrap(), []);
+            let guarded = Advance { guard_inbox: true, ..advance(&order("1")) };
+            assert_eq!(node.write(Write::Advance(guarded)).await, Outcome::Advanced);
         })
     }),
 ];

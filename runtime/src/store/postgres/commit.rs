@@ -46,6 +46,8 @@ pub(super) struct Transaction<'a> {
     /// The store's number of shards.
     pub(super) shards: u16,
     pub(super) layout: Layout,
+    /// The store as messages name it.
+    pub(super) url: &'a str,
 }
 
 impl Transaction<'_> {

@@ -84,6 +84,7 @@ pub(super) enum Durability {
 #[derive(Clone)]
 pub(super) struct Target {
     options: PgConnectOptions,
+    url: String,
     pub(super) durability: Durability,
     by_key: &'static [(&'static str, &'static str)],
 }
@@ -113,13 +114,14 @@ impl Target {
             url.query_pairs_mut().extend_pairs(others);
         }
         let options = PgConnectOptions::from_url(&url).map_err(|error| refused(&error))?;
+        let url = without_secrets(url);
         let options = options
             .application_name("overdue")
             .statement_cache_capacity(STATEMENTS_MAX)
             // Statements carry callers' data, which belongs in no log.
             .disable_statement_logging();
         let durability = if unchecked { Durability::Unchecked } else { Durability::Required };
-        Ok(Self { options, durability, by_key: &BY_INDEX })
+        Ok(Self { options, url, durability, by_key: &BY_INDEX })
     }
 
     /// The same database, for sessions that find its tables distributed.
@@ -142,6 +144,11 @@ impl Target {
         format!("{host}:{port}/{}", self.options.get_database().unwrap_or_default())
     }
 
+    /// The database as other stores remember it, without a password.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// A session without any setting of ours.
     pub(super) async fn open_plain(&self) -> Result<PgConnection, StoreError> {
         connect(&self.options).await.map_err(|error| self.unreachable(&error))
@@ -153,6 +160,8 @@ impl Target {
             ("default_transaction_read_only", "off".to_owned()),
             ("statement_timeout", "0".to_owned()),
             ("lock_timeout", millis(LOCK_WAIT_MAX)),
+            // One that holds a store for a copy waits for the other side.
+            ("idle_session_timeout", "0".to_owned()),
         ]);
         connect(&options).await
     }
@@ -192,6 +201,14 @@ impl Target {
         )
     }
 
+    /// The sessions that a copy reads with. Nobody waits for them but the copy.
+    pub(super) fn copying_readers(&self) -> PgPool {
+        pool(
+            self.options.clone().options(COMMON).options(BY_INDEX).options(READING).options([("statement_timeout", "0")]),
+            READERS_MAX,
+        )
+    }
+
     /// The sessions that people's questions are answered with. What they ask differs, so each plan is made for its values.
     pub(super) fn people_readers(&self) -> PgPool {
         let own_plans = [("plan_cache_mode", "force_custom_plan"), ("statement_timeout", "10s")];
@@ -210,6 +227,19 @@ impl Target {
 }
 
 const READING: [(&str, &str); 2] = [("default_transaction_read_only", "on"), ("lock_timeout", "5s")];
+
+/// What a URL says about where a database is.
+fn without_secrets(mut url: Url) -> String {
+    let place = ["user", "host", "hostaddr", "port", "dbname"];
+    let pairs: Vec<(String, String)> = url.query_pairs().into_owned().filter(|(key, _)| place.contains(&&key[..])).collect();
+    url.set_query(None);
+    if !pairs.is_empty() {
+        url.query_pairs_mut().extend_pairs(pairs);
+    }
+    // A URL without a host has no password either.
+    let _ = url.set_password(None);
+    url.to_string()
+}
 
 fn millis(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())

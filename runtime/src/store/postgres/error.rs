@@ -78,6 +78,9 @@ pub(super) enum Fault {
     Sql(#[from] sqlx::Error),
     #[error("{0}")]
     Unstorable(String),
+    /// The store is not what it must be.
+    #[error(transparent)]
+    Refused(StoreError),
     /// Somebody else wrote between two statements.
     #[error("{0} changed between two statements of one transaction")]
     Overtaken(&'static str),
@@ -89,7 +92,7 @@ impl Fault {
         match self {
             Self::Sql(error) => situation(error) == Situation::Contended,
             Self::Overtaken(_) => true,
-            Self::Unstorable(_) => false,
+            Self::Unstorable(_) | Self::Refused(_) => false,
         }
     }
 
@@ -103,14 +106,14 @@ impl Fault {
     pub(super) fn leaves_the_session(&self) -> bool {
         match self {
             Self::Sql(error) => is_plain_error(error) && (situation(error) != Situation::Broken || self.is_unsupported()),
-            Self::Unstorable(_) | Self::Overtaken(_) => true,
+            Self::Unstorable(_) | Self::Refused(_) | Self::Overtaken(_) => true,
         }
     }
 
     fn of_batch(self, epoch: i64) -> CommitError {
         match self {
             Self::Unstorable(reason) => CommitError::Rejected(reason),
-            Self::Overtaken(_) => CommitError::Unavailable(self.to_string()),
+            Self::Refused(_) | Self::Overtaken(_) => CommitError::Unavailable(self.to_string()),
             Self::Sql(error) => match situation(&error) {
                 Situation::FenceLost => CommitError::FenceLost { expected: epoch },
                 Situation::Full => CommitError::DiskFull(error.to_string()),
@@ -127,6 +130,7 @@ impl Fault {
     fn of_small_write(self) -> StoreError {
         match self {
             Self::Sql(error) => store_error(error),
+            Self::Refused(error) => error,
             other => StoreError::Unavailable(other.to_string()),
         }
     }

@@ -151,11 +151,16 @@ pub(super) async fn insert(
         .bind(rows.iter().map(|(_, row)| &row.signal_id[..]).bind_iter())
         .bind(rows.iter().map(|(_, row)| &row.name[..]).bind_iter())
         .bind(rows.iter().map(|(_, row)| row.payload.as_str()).bind_iter())
-        .bind(rows.iter().map(|(_, row)| Uuid::from_bytes(row.identity)).bind_iter())
+        .bind(rows.iter().map(|(_, row)| stored_identity(row)).bind_iter())
         .bind(rows.iter().map(|(_, row)| row.received_at.as_micros()).bind_iter())
         .execute(connection)
         .await?;
     Ok(done.rows_affected())
+}
+
+/// A row that nobody has checked stays so.
+fn stored_identity(row: &InboxRow) -> Uuid {
+    if row.unchecked { UNCHECKED } else { Uuid::from_bytes(row.identity) }
 }
 
 pub(super) static DELETE: Statement = Statement::new(
@@ -190,9 +195,9 @@ pub(super) async fn hold(connection: &mut PgConnection, layout: &Layout, mut key
     bind_keys(HOLD.on(layout), &keys).execute(connection).await.map(drop)
 }
 
-type Query = sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments>;
+pub(super) type Query = sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-fn bind_keys(sql: &'static str, keys: &[RowKey<'_>]) -> Query {
+pub(super) fn bind_keys(sql: &'static str, keys: &[RowKey<'_>]) -> Query {
     sqlx::query(sql)
         .bind(keys.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(keys.iter().map(|((_, code, _), _)| *code).bind_iter())
@@ -270,7 +275,8 @@ pub(super) async fn unclaimed(
         .collect()
 }
 
-fn inbox_row_of(row: &PgRow) -> Result<InboxRow, sqlx::Error> {
+/// The inbox row in the first eight columns of a row.
+pub(super) fn inbox_row_of(row: &PgRow) -> Result<InboxRow, sqlx::Error> {
     let (payload, identity, unchecked) = content_of(row.try_get(5)?, row.try_get(6)?)?;
     Ok(InboxRow {
         key: WorkflowKey::new(row.try_get::<&str, _>(0)?, row.try_get::<&str, _>(1)?),

@@ -56,8 +56,8 @@ pub(super) async fn page(
             let visible = visible_types(filter);
             let mut rows = Vec::new();
             for shards in layout.parts_of(all_shards) {
-                let visible = visible.as_deref();
-                rows.extend(rows::due_before(connection, layout, &shards, before, after, visible, &conditions, wanted).await?);
+                let window = rows::Window { shards: &shards, after, before, limit: wanted };
+                rows.extend(rows::due_before(connection, layout, window, visible.as_deref(), &conditions).await?);
             }
             if layout.is_distributed() {
                 rows.sort_by_cached_key(|listed| (listed.execution.wake_at, listed.execution.key.clone()));

@@ -57,14 +57,15 @@ pub(super) async fn load(
         let execution = execution_of(row)?;
         let inbox = inbox_of(row, &execution)?;
         let tombstone = row.try_get::<Option<Vec<u8>>, _>(20)?.map(Bytes::from).unwrap_or_default();
-        loaded[place(row.try_get(12)?)] = Some(Loaded { records: records_of(row)?, inbox, execution, tombstone });
+        loaded[place(row.try_get(12)?)] = Some(Loaded { records: records_of(row, 13)?, inbox, execution, tombstone });
     }
     Ok(loaded)
 }
 
-fn records_of(row: &PgRow) -> Result<Vec<Record>, sqlx::Error> {
-    let positions = or_empty::<i64>(row.try_get(13)?);
-    let events = or_empty::<Vec<u8>>(row.try_get(14)?);
+/// The records in two columns of a row: an array of positions and one of events.
+pub(super) fn records_of(row: &PgRow, column: usize) -> Result<Vec<Record>, sqlx::Error> {
+    let positions = or_empty::<i64>(row.try_get(column)?);
+    let events = or_empty::<Vec<u8>>(row.try_get(column + 1)?);
     let records = positions.into_iter().zip(events);
     Ok(records.map(|(first_event, bytes)| Record { first_event: first_event.unsigned_abs(), bytes: bytes.into() }).collect())
 }

@@ -21,7 +21,7 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// "Lock not available".
-const LOCK_NOT_AVAILABLE: &str = "55P03";
+pub(super) const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// Applies what is not applied yet. Each migration is one transaction, so that an interrupted run is simply repeated; runs
 /// at the same time come one after another.
@@ -100,7 +100,8 @@ async fn blockers(connection: &mut PgConnection, pid: i32) -> Result<Vec<String>
     rows.iter().map(blocker).collect()
 }
 
-fn blocker(row: &PgRow) -> Result<String, sqlx::Error> {
+/// A session as messages name it: its pid, user, application, state and last statement.
+pub(super) fn blocker(row: &PgRow) -> Result<String, sqlx::Error> {
     let text = |column: usize| row.try_get::<Option<String>, _>(column).map(|text| text.unwrap_or_else(|| "unknown".into()));
     let (pid, user, application) = (row.try_get::<i32, _>(0)?, text(1)?, text(2)?);
     Ok(format!("pid {pid} (user {user}, application {application:?}, {}, last statement {:?})", text(3)?, text(4)?))

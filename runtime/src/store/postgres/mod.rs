@@ -7,6 +7,7 @@
 mod advances;
 mod anchors;
 mod attributes;
+mod callers;
 mod commit;
 mod connection;
 mod deposits;
@@ -33,6 +34,7 @@ mod starts;
 mod statement;
 mod takeover;
 mod tokens;
+mod transfer;
 mod types;
 mod values;
 mod writer;
@@ -40,8 +42,9 @@ mod writer;
 #[cfg(test)]
 mod measure;
 #[cfg(test)]
-mod tests;
+pub(in crate::store) mod tests;
 
+pub(crate) use self::callers::{Raised, signal_workflow, start_workflow};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -66,6 +69,13 @@ use crate::time::Timestamp;
 /// The most shards of a database: they are stored in two bytes, signed.
 const SHARDS_MAX: u16 = i16::MAX.unsigned_abs();
 
+/// What a database is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Serve,
+    Copy,
+}
+
 /// A store in one PostgreSQL database.
 pub struct PostgresStore {
     facts: StoreFacts,
@@ -86,7 +96,23 @@ impl PostgresStore {
     /// shards, was written by an older program or by a newer one that this one cannot live beside, when its server would
     /// lose acknowledged commits or is a standby, or when a pooler shares backends between sessions.
     pub async fn open(url: &str, shards: u16) -> Result<Self, StoreError> {
-        if shards > SHARDS_MAX {
+        Self::open_for(url, Some(shards), Use::Serve).await
+    }
+
+    /// Opens the database that `url` names to copy from it or into it, whatever its marks are, and keeps every node and every
+    /// caller off until it is closed. With a number of shards a store is created in an empty one; without, it has to be there.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`], as [`open`](Self::open), and when a copy or a caller's transaction holds it: it is named.
+    pub async fn open_to_copy(url: &str, shards: Option<u16>) -> Result<Self, StoreError> {
+        if shards.is_none() && !Self::exists(url).await? {
+            return Err(StoreError::Refused("the database is empty: no overdue has used it yet".into()));
+        }
+        Self::open_for(url, shards, Use::Copy).await
+    }
+
+    async fn open_for(url: &str, shards: Option<u16>, usage: Use) -> Result<Self, StoreError> {
+        if let Some(shards) = shards.filter(|shards| *shards > SHARDS_MAX) {
             return Err(StoreError::Refused(format!("{shards} shards are too many: PostgreSQL stores up to {SHARDS_MAX}")));
         }
         let mut target = Target::parse(url)?;
@@ -97,7 +123,7 @@ impl PostgresStore {
             );
         }
         let mut connection = Self::session(&target).await?;
-        let (version, layout) = match Self::prepare(&mut connection, &target, shards).await {
+        let (version, shards, layout) = match Self::prepare(&mut connection, &target, shards, usage).await {
             Ok(prepared) => prepared,
             Err(error) => {
                 let _ = connection.close().await;
@@ -109,10 +135,11 @@ impl PostgresStore {
             target = target.distributed();
             connection = Self::session(&target).await?;
         }
-        let readers = Readers { engine: target.engine_readers(), people: target.people_readers() };
+        let engine = if usage == Use::Copy { target.copying_readers() } else { target.engine_readers() };
+        let readers = Readers { engine, people: target.people_readers() };
         let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
         #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
-        tokio::spawn(Writer::new(target.clone(), shards, layout.clone(), connection).run(queue));
+        tokio::spawn(Writer::new(target.clone(), shards, layout.clone(), usage, connection).run(queue));
         Ok(Self {
             facts: StoreFacts { shards, database: format!("PostgreSQL {version}"), sharing: Sharing::Shared },
             all_shards: stored_shards(&(0..shards).collect::<Vec<_>>()),
@@ -179,11 +206,30 @@ impl PostgresStore {
         target.open_writer().await.map_err(|error| target.unreachable(&error))
     }
 
-    async fn prepare(connection: &mut PgConnection, target: &Target, shards: u16) -> Result<(String, Layout), StoreError> {
+    async fn prepare(
+        connection: &mut PgConnection,
+        target: &Target,
+        shards: Option<u16>,
+        usage: Use,
+    ) -> Result<(String, u16, Layout), StoreError> {
         let version = settings::check_server(connection, target.durability).await?;
         schema::prepare(connection, target, OlderSchema::Refuse).await?;
-        schema::fix_shards(connection, shards).await?;
-        Ok((version, distribute::layout(connection, target.durability).await?))
+        let shards = match shards {
+            Some(shards) => schema::fix_shards(connection, shards).await.map(|()| shards)?,
+            None => schema::shards(connection).await?,
+        };
+        match usage {
+            Use::Serve => transfer::standing(connection, target.url()).await.map_err(store_error)?.check_servable()?,
+            Use::Copy => transfer::keep_others_off(connection, target).await?,
+        }
+        let layout = distribute::layout(connection, target.durability).await?;
+        if usage == Use::Copy && layout.is_distributed() {
+            return Err(StoreError::Refused(format!(
+                "{} is distributed and cannot be copied: copy into a database of one server, then run `overdue migrate --distribute`",
+                target.url()
+            )));
+        }
+        Ok((version, shards, layout))
     }
 
     /// The shard of an execution.

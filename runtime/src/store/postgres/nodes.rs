@@ -12,10 +12,10 @@ use sqlx::postgres::{PgConnection, PgRow};
 use super::anchors;
 use super::commit::Transaction;
 use super::error::Fault;
-use super::lane;
 use super::layout::Layout;
 use super::values::or_empty;
 use super::writer::Work;
+use super::{lane, transfer};
 use crate::store::{Fence, Member, Membership, NewNode, Owner};
 use crate::time::Timestamp;
 
@@ -26,6 +26,7 @@ impl Work for Join {
     type Value = Fence;
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<Fence, Fault> {
+        transfer::stay(within).await?;
         let node = &self.0;
         insert(within.connection, node).await?;
         let fence = lane::begin(within, &node.node_id).await?;
@@ -94,6 +95,20 @@ pub(super) async fn end(connection: &mut PgConnection, layout: &Layout, node_id:
         .execute(&mut *connection)
         .await?;
     sqlx::query("DELETE FROM overdue.nodes WHERE node_id = $1").bind(node_id).execute(connection).await?;
+    Ok(())
+}
+
+/// Ends every node there is, dead or alive, and with it the session in which it may hold its lane.
+pub(super) async fn end_all(connection: &mut PgConnection, layout: &Layout) -> Result<(), Fault> {
+    let node_ids: Vec<String> =
+        sqlx::query_scalar("SELECT node_id FROM overdue.nodes ORDER BY node_id").fetch_all(&mut *connection).await?;
+    for node_id in &node_ids {
+        lane::end_recorded_session(connection, node_id).await?;
+    }
+    for node_id in &node_ids {
+        lock(connection, node_id).await?;
+        end(connection, layout, node_id, None).await?;
+    }
     Ok(())
 }
 

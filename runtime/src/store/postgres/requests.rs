@@ -75,7 +75,8 @@ pub(super) async fn find(
     row.as_ref().map(requested_of).transpose()
 }
 
-fn requested_of(row: &PgRow) -> Result<RequestedStart, sqlx::Error> {
+/// The start in the first seven columns of a row.
+pub(super) fn requested_of(row: &PgRow) -> Result<RequestedStart, sqlx::Error> {
     Ok(RequestedStart {
         key: WorkflowKey::new(row.try_get::<&str, _>(0)?, row.try_get::<&str, _>(1)?),
         shard: shard_of("starts.shard", row.try_get(2)?)?,
@@ -84,6 +85,31 @@ fn requested_of(row: &PgRow) -> Result<RequestedStart, sqlx::Error> {
         start_at: row.try_get::<Option<i64>, _>(5)?.map(Timestamp::from_micros),
         refused: row.try_get(6)?,
     })
+}
+
+const INSERT: &str = "INSERT INTO overdue.starts (requested_at, shard, type, id, input, attributes, start_at, refused)
+     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+            w.shard, w.type, w.id, w.input, w.attributes, w.start_at, w.refused
+     FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[])
+          AS w (shard, type, id, input, attributes, start_at, refused)";
+
+/// Stores starts that were asked for inside another store. Their keys are free.
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    mut rows: Vec<(CodedKey<'_>, &RequestedStart)>,
+) -> Result<(), sqlx::Error> {
+    rows.sort_unstable_by_key(|(key, _)| *key);
+    sqlx::query(INSERT)
+        .bind(rows.iter().map(|((shard, ..), _)| *shard).bind_iter())
+        .bind(rows.iter().map(|((_, code, _), _)| *code).bind_iter())
+        .bind(rows.iter().map(|((.., id), _)| *id).bind_iter())
+        .bind(rows.iter().map(|(_, row)| &row.input[..]).bind_iter())
+        .bind(rows.iter().map(|(_, row)| row.attributes.as_deref()).bind_iter())
+        .bind(rows.iter().map(|(_, row)| row.start_at.map(Timestamp::as_micros)).bind_iter())
+        .bind(rows.iter().map(|(_, row)| row.refused.as_deref()).bind_iter())
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 static DELETE: Statement = Statement::new(

@@ -72,6 +72,13 @@ pub(super) async fn fix_shards(connection: &mut PgConnection, shards: u16) -> Re
     }
 }
 
+/// The number of shards that was stored.
+pub(super) async fn shards(connection: &mut PgConnection) -> Result<u16, StoreError> {
+    let stored = stored_shards(connection).await?;
+    let stored = stored.ok_or_else(|| StoreError::Refused("the database is empty: no overdue has used it yet".into()))?;
+    u16::try_from(stored).map_err(|_| StoreError::Corrupt(format!("the number of shards is {stored}")))
+}
+
 /// The number of the last migration that this program knows.
 pub(super) fn latest() -> i64 {
     MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0)

@@ -5,6 +5,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use super::commit::Transaction;
 use super::error::{Fault, unreadable};
+use super::transfer;
 use super::writer::Work;
 use crate::store::Token;
 use crate::time::Timestamp;
@@ -19,21 +20,26 @@ impl Work for Create {
     type Value = bool;
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<bool, Fault> {
-        let token = &self.0;
-        let done = sqlx::query(
-            "INSERT INTO overdue.tokens (name, secret_hash, scopes, types, created_at, expires_at)
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (name) DO NOTHING",
-        )
-        .bind(&token.name)
-        .bind(&token.secret_hash[..])
-        .bind(&token.scopes)
-        .bind(&token.types)
-        .bind(token.created_at.as_micros())
-        .bind(token.expires_at.map(Timestamp::as_micros))
-        .execute(&mut *within.connection)
-        .await?;
-        Ok(done.rows_affected() == 1)
+        transfer::stay(within).await?;
+        Ok(insert(within.connection, &self.0).await?)
     }
+}
+
+/// Stores a token; `false` when its name is taken.
+pub(super) async fn insert(connection: &mut PgConnection, token: &Token) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query(
+        "INSERT INTO overdue.tokens (name, secret_hash, scopes, types, created_at, expires_at)
+         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (name) DO NOTHING",
+    )
+    .bind(&token.name)
+    .bind(&token.secret_hash[..])
+    .bind(&token.scopes)
+    .bind(&token.types)
+    .bind(token.created_at.as_micros())
+    .bind(token.expires_at.map(Timestamp::as_micros))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Removes the token of this name; `false` when there is none.
@@ -43,6 +49,7 @@ impl Work for Revoke {
     type Value = bool;
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<bool, Fault> {
+        transfer::stay(within).await?;
         let revoked = sqlx::query("DELETE FROM overdue.tokens WHERE name = $1").bind(&self.0);
         let done = revoked.execute(&mut *within.connection).await?;
         Ok(done.rows_affected() == 1)

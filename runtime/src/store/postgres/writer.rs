@@ -10,6 +10,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Executor};
 use tokio::sync::{mpsc, oneshot};
 
+use super::Use;
 use super::commit::{Batch, Memory, Transaction};
 use super::connection::Target;
 use super::error::{Failure, Fault, is_definite, silent};
@@ -17,9 +18,11 @@ use super::lane::Raise;
 use super::layout::Layout;
 use super::nodes::{Join, Leave};
 use super::requests::Declare;
+
 use super::shards::{Claim, HandOver};
 use super::tokens::{Create, Revoke};
-use crate::store::{CommitError, Fence, Outcome, StoreError};
+use super::transfer::{Clear, Import, Mark};
+use crate::store::{CommitError, Fence, Imported, Outcome, StoreError};
 
 /// Commands that wait for the writer; the callers of more wait for a place. One lane sends one batch at a time.
 pub(super) const COMMANDS_MAX: usize = 64;
@@ -53,6 +56,9 @@ pub(super) enum Command {
     Declare(Declare, Answer<()>),
     CreateToken(Create, Answer<bool>),
     RevokeToken(Revoke, Answer<bool>),
+    Mark(Mark, Answer<()>),
+    Import(Import, Answer<Imported>),
+    Clear(Clear, Answer<()>),
     Close { answer: oneshot::Sender<()> },
 }
 
@@ -60,14 +66,15 @@ pub(super) struct Writer {
     target: Target,
     shards: u16,
     layout: Layout,
+    usage: Use,
     /// `None` after a failure that cannot be rolled back; the next command opens another.
     connection: Option<PgConnection>,
     memory: Memory,
 }
 
 impl Writer {
-    pub(super) fn new(target: Target, shards: u16, layout: Layout, connection: PgConnection) -> Self {
-        Self { target, shards, layout, connection: Some(connection), memory: Memory::default() }
+    pub(super) fn new(target: Target, shards: u16, layout: Layout, usage: Use, connection: PgConnection) -> Self {
+        Self { target, shards, layout, usage, connection: Some(connection), memory: Memory::default() }
     }
 
     /// Serves until told to close, or until nobody is left to tell.
@@ -104,6 +111,9 @@ impl Writer {
             Command::Declare(declare, answer) => self.small(&declare, answer).await,
             Command::CreateToken(create, answer) => self.small(&create, answer).await,
             Command::RevokeToken(revoke, answer) => self.small(&revoke, answer).await,
+            Command::Mark(mark, answer) => self.small(&mark, answer).await,
+            Command::Import(import, answer) => self.small(&import, answer).await,
+            Command::Clear(clear, answer) => self.small(&clear, answer).await,
             Command::Close { .. } => {}
         }
     }
@@ -131,8 +141,8 @@ impl Writer {
     async fn try_transact<W: Work>(&mut self, work: &W) -> Result<W::Value, Failure> {
         self.begin().await.map_err(|error| Failure::Before(error.into()))?;
         let Some(connection) = &mut self.connection else { return Err(Failure::Before(lost().into())) };
-        let mut transaction =
-            Transaction { connection, memory: &mut self.memory, shards: self.shards, layout: self.layout.clone() };
+        let (shards, layout, url) = (self.shards, self.layout.clone(), self.target.url());
+        let mut transaction = Transaction { connection, memory: &mut self.memory, shards, layout, url };
         let applied = tokio::time::timeout(ANSWER_MAX, work.apply(&mut transaction)).await;
         match applied.unwrap_or_else(|_| Err(silent().into())) {
             Ok(value) => self.end().await.map(|()| value).map_err(|error| Failure::of_commit(error, &self.layout)),
@@ -162,6 +172,10 @@ impl Writer {
         }
         // Nothing was asked of the old session yet, so nothing is lost with it.
         self.forget_session();
+        if self.usage == Use::Copy {
+            // What kept others off was lost with it.
+            return Err(lost());
+        }
         self.connection = Some(self.target.open_writer().await?);
         self.execute("BEGIN").await.inspect_err(|_| self.connection = None)
     }

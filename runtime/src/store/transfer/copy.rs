@@ -1,7 +1,7 @@
 //! Copying one store into another, in an order in which every interruption leaves at most one that can be served:
 //!
 //! ```text
-//! target: copying from source   →   everything   →   compared   →   source: moved to target   →   target: no mark
+//! target: copying from source   →   source: no node   →   everything   →   compared   →   source: moved to target   →   target: no mark
 //! ```
 //!
 //! Interrupted, it is run again: what is there already is compared instead of stored.
@@ -77,6 +77,8 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
         Beginning::Unfinished => {}
         Beginning::MovedBack => begin_anew(to, &source.name, target.moved_to.as_ref()).await?,
     }
+    // Ends the source's nodes: one whose lease is over may still wake up.
+    from.mark(None, source.moved_to.as_ref()).await?;
     let mut digest = transfer(from, to, items).await;
     if let (Err(CopyError::Unequal(_)), Beginning::Unfinished) = (&digest, &beginning) {
         // The source went on after the copy was interrupted.

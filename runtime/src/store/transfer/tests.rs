@@ -1,115 +1,19 @@
 //! Copies between stores of every kind: whole, interrupted anywhere, refused, brought back.
 
+mod sides;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::LocalBoxFuture;
-use tempfile::TempDir;
 
-use super::copy::{copy_by, digest_of};
+use self::sides::{MODEL, Make, POSTGRES, SHARED_MODEL, SQLITE, Side, between_all, fill, go_on, kinds};
+use super::copy::copy_by;
 use super::*;
 use crate::store::conformance::SHARDS;
-use crate::store::conformance::fixtures::{Node, advance, at, closed, new, order, record, retire, signal, sleeping};
-use crate::store::{Advance, CommitError, ModelStore, NewNode, Outcome, SqliteStore, Status, Store, Write};
-use crate::time::Timestamp;
-
-/// One of the two stores of a copy, by both of its faces.
-#[derive(Clone)]
-pub(in crate::store) struct Side {
-    store: Arc<dyn Store>,
-    portable: Arc<dyn Portable>,
-}
-
-impl Side {
-    pub(in crate::store) fn of<S: Store + Portable>(store: Arc<S>) -> Self {
-        Self { store: store.clone(), portable: store }
-    }
-
-    async fn node(&self) -> Node {
-        let node =
-            Node { fence: self.store.join(&NewNode::new("node-1", Duration::ZERO)).await.unwrap(), store: self.store.clone() };
-        node.store.claim(&node.fence, usize::MAX).await.unwrap();
-        node
-    }
-
-    async fn standing(&self) -> Standing {
-        self.portable.standing().await.unwrap()
-    }
-
-    async fn is_servable(&self) -> bool {
-        self.standing().await.check_servable().is_ok()
-    }
-
-    async fn sum(&self) -> (Counts, String) {
-        let digest = digest_of(self.portable.as_ref(), 3).await.unwrap();
-        (digest.counts, digest.hash())
-    }
-}
-
-type Make = Box<dyn Fn() -> LocalBoxFuture<'static, Side>>;
-
-/// Every kind of store that is here without a server.
-fn kinds(dir: &TempDir) -> Vec<Make> {
-    let path = dir.path().to_owned();
-    static FILES: AtomicU32 = AtomicU32::new(0);
-    vec![
-        Box::new(|| Box::pin(async { Side::of(Arc::new(ModelStore::new(SHARDS))) })),
-        Box::new(|| Box::pin(async { Side::of(Arc::new(ModelStore::shared(SHARDS, None))) })),
-        Box::new(move || {
-            let file = path.join(format!("{}.db", FILES.fetch_add(1, Ordering::Relaxed)));
-            Box::pin(async move { Side::of(Arc::new(SqliteStore::open_to_copy(file, Some(SHARDS)).await.unwrap())) })
-        }),
-    ]
-}
-
-/// Runs a specification with every kind as the source and every kind as the target.
-async fn between_all<F: Future<Output = ()>>(specification: impl Fn(Side, Side) -> F) {
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    for from in kinds(&dir) {
-        for to in kinds(&dir) {
-            specification(from().await, to().await).await;
-        }
-    }
-}
-
-fn token(name: &str, expires_at: Option<Timestamp>) -> Token {
-    let secret_hash = [u8::try_from(name.len()).unwrap(); 32];
-    Token { name: name.into(), secret_hash, scopes: "start".into(), types: String::new(), created_at: at(0), expires_at }
-}
-
-/// A bit of everything that a store can hold.
-async fn fill(side: &Side) {
-    let node = side.node().await;
-    for (n, key) in
-        [order("1"), order("ü"), WorkflowKey::new("a-type", "2"), order("10"), order("1~0123456789abcdef")].iter().enumerate()
-    {
-        let mut start = new(key);
-        start.row.attempts = if n == 1 { "notes".into() } else { Bytes::new() };
-        start.row.needs_attention = n == 2;
-        start.attributes =
-            vec![("sku".into(), AttributeValue::Text(format!("A-{n}"))), ("gift".into(), AttributeValue::Bool(true))];
-        node.start(start).await;
-        let more = Advance { record: Some(record(2, "more")), row: Some(sleeping(Some(at(7_000)))), ..advance(key) };
-        assert_eq!(node.write(Write::Advance(more)).await, Outcome::Advanced);
-    }
-    for id in ["closed", "retired"] {
-        node.start(new(&order(id))).await;
-        let close = Advance { record: Some(record(2, "end")), row: Some(closed(Status::Failed, at(9))), ..advance(&order(id)) };
-        assert_eq!(node.write(Write::Advance(close)).await, Outcome::Advanced);
-    }
-    assert_eq!(node.write(Write::Retire(retire(&order("retired"), 1))).await, Outcome::Retired);
-    for (id, signal_id) in [("1", "a"), ("1", "b"), ("nobody", "a"), ("closed", "a"), ("ü", "a")] {
-        node.deposit(&signal(&order(id), signal_id, at(3))).await;
-    }
-    node.deposit(&signal(&WorkflowKey::new("unknown-type", "1"), "a", at(4))).await;
-    let hold = Advance { hold: vec!["b".into()], ..advance(&order("1")) };
-    assert_eq!(node.write(Write::Advance(hold)).await, Outcome::Advanced);
-    assert!(side.store.create_token(&token("shop", None)).await.unwrap());
-    assert!(side.store.create_token(&token("operator", Some(at(99)))).await.unwrap());
-    side.store.leave(&node.fence).await.unwrap();
-}
+use crate::store::conformance::fixtures::{advance, at, new, order, sleeping};
+use crate::store::{Advance, CommitError, ModelStore, NewNode, Outcome, Write};
 
 #[tokio::test]
 async fn everything_is_there_afterwards_and_only_the_target_can_be_served() {
@@ -241,7 +145,16 @@ async fn at_every_write(from: &Make, to: &Make, prepare: impl AsyncFn(&Side, &Si
 async fn a_copy_that_is_interrupted_at_any_write_leaves_at_most_one_that_can_be_served_and_ends_when_it_is_run_again() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let kinds = kinds(&dir);
-    for (from, to) in [(0, 0), (2, 2), (1, 2), (2, 1)] {
+    let pairs = [
+        (MODEL, MODEL),
+        (SQLITE, SQLITE),
+        (SHARED_MODEL, SQLITE),
+        (SQLITE, SHARED_MODEL),
+        (SQLITE, POSTGRES),
+        (POSTGRES, SQLITE),
+        (POSTGRES, POSTGRES),
+    ];
+    for (from, to) in pairs {
         let writes = at_every_write(&kinds[from], &kinds[to], async |from, _| fill(from).await).await;
         assert!(writes > 10, "{writes}");
     }
@@ -251,7 +164,7 @@ async fn a_copy_that_is_interrupted_at_any_write_leaves_at_most_one_that_can_be_
 async fn a_move_back_that_is_interrupted_at_any_write_ends_when_it_is_run_again() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let kinds = kinds(&dir);
-    for (from, to) in [(0, 0), (2, 2)] {
+    for (from, to) in [(MODEL, MODEL), (SQLITE, SQLITE), (SQLITE, POSTGRES)] {
         // The source of the move back is what the target was moved into before.
         let writes = at_every_write(&kinds[from], &kinds[to], async |from, to| {
             fill(to).await;
@@ -261,16 +174,6 @@ async fn a_move_back_that_is_interrupted_at_any_write_ends_when_it_is_run_again(
         .await;
         assert!(writes > 10, "{writes}");
     }
-}
-
-/// What a server does to a store that [`fill`] filled: something is added, something changed, something is gone.
-async fn go_on(side: &Side) {
-    let node = side.node().await;
-    node.start(new(&order("since"))).await;
-    let take = Advance { rev: 1, row: Some(sleeping(None)), consume: vec!["a".into()], ..advance(&order("ü")) };
-    assert_eq!(node.write(Write::Advance(take)).await, Outcome::Advanced);
-    assert!(side.store.revoke_token("shop").await.unwrap());
-    side.store.leave(&node.fence).await.unwrap();
 }
 
 #[tokio::test]
@@ -345,19 +248,22 @@ async fn no_fence_survives_a_mark() {
 
 #[tokio::test]
 async fn a_store_that_a_living_node_holds_is_refused_and_no_node_joins_a_marked_one() {
-    let make = || Side::of(Arc::new(ModelStore::shared(SHARDS, None)));
-    let (from, to) = (make(), make());
-    let living = NewNode { url: Some("http://10.0.0.1:7070".into()), ..NewNode::new("living", Duration::from_secs(9)) };
-    for held in [&from, &to] {
-        let fence = held.store.join(&living).await.unwrap();
-        assert!(refusal(&from, &to).await.contains("in use by node living at http://10.0.0.1:7070"));
-        held.store.leave(&fence).await.unwrap();
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let kinds = kinds(&dir);
+    for (from, to) in [(SHARED_MODEL, SHARED_MODEL), (POSTGRES, SHARED_MODEL), (SHARED_MODEL, POSTGRES)] {
+        let (from, to) = (kinds[from]().await, kinds[to]().await);
+        let living = NewNode { url: Some("http://10.0.0.1:7070".into()), ..NewNode::new("living", Duration::from_secs(9)) };
+        for held in [&from, &to] {
+            let fence = held.store.join(&living).await.unwrap();
+            assert!(refusal(&from, &to).await.contains("in use by node living at http://10.0.0.1:7070"));
+            held.store.leave(&fence).await.unwrap();
+        }
+        let frozen = from.node().await;
+        copy(from.portable.as_ref(), to.portable.as_ref()).await.unwrap();
+        assert!(frozen.try_commit(&[]).await.is_err(), "a node that was frozen all the while changes nothing");
+        assert!(matches!(from.store.join(&living).await, Err(StoreError::Refused(_))));
+        to.store.join(&living).await.unwrap();
     }
-    let frozen = from.node().await;
-    copy(from.portable.as_ref(), to.portable.as_ref()).await.unwrap();
-    assert!(frozen.try_commit(&[]).await.is_err(), "a node that was frozen all the while changes nothing");
-    assert!(matches!(from.store.join(&living).await, Err(StoreError::Refused(_))));
-    to.store.join(&living).await.unwrap();
 }
 
 /// A store that changes what it is given.
@@ -419,7 +325,7 @@ async fn starts_that_were_asked_for_inside_a_store_travel_to_one_that_can_keep_t
     }
     let from = Side::of(model);
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let embedded = kinds(&dir).remove(2)().await;
+    let embedded = kinds(&dir).remove(SQLITE)().await;
     let refused = copy(from.portable.as_ref(), embedded.portable.as_ref()).await.unwrap_err();
     assert!(refused.to_string().contains("serve the source until it is taken up"), "{refused}");
     assert!(from.is_servable().await && !embedded.is_servable().await);

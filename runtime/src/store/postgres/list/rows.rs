@@ -220,17 +220,25 @@ pub(in crate::store::postgres) static DUE_BEFORE: Statement = Statement::new(
      ORDER BY p.wake_at, p.type_name, p.id",
 );
 
+/// A part of the open rows, in the order of their times.
+#[derive(Clone, Copy)]
+pub(super) struct Window<'a> {
+    pub(super) shards: &'a [i16],
+    /// The part begins after this position.
+    pub(super) after: Option<&'a Position>,
+    pub(super) before: Timestamp,
+    pub(super) limit: usize,
+}
+
 /// Open executions by time.
 pub(super) async fn due_before(
     connection: &mut PgConnection,
     layout: &Layout,
-    shards: &[i16],
-    before: Timestamp,
-    after: Option<&Position>,
+    window: Window<'_>,
     visible_types: Option<&[String]>,
     conditions: &Conditions,
-    limit: usize,
 ) -> Result<Vec<Listed>, sqlx::Error> {
+    let Window { shards, after, before, limit } = window;
     let rows = sqlx::query(DUE_BEFORE.on(layout))
         .bind(shards)
         .bind(before.as_micros())

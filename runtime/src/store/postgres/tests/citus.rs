@@ -221,11 +221,14 @@ async fn starts_and_signals_of_a_callers_own_transaction_reach_the_workers_with_
     let mut caller = session(&url).await;
     let ask = "SELECT overdue.start_workflow('order-timeout', 'a', '{}'); SELECT overdue.signal_workflow('order-timeout', 'a', 'paid', '1', 's')";
     for end in ["ROLLBACK", "COMMIT", "COMMIT"] {
+        let prepared = asked(&clusters[0], &url, "PREPARE TRANSACTION");
         caller.execute(sqlx::raw_sql(AssertSqlSafe(format!("BEGIN; {ask}; {end}")))).await.unwrap();
         let asked_for = store.requested_starts(&all_shards(), &["order-timeout".into()], 10).await.unwrap();
         let signals = store.unclaimed(&all_shards(), at(i64::from(u32::MAX)), 10).await.unwrap();
         let expected = usize::from(end == "COMMIT");
         assert_eq!((asked_for.len(), signals.len()), (expected, expected), "{end}");
+        let prepares = asked(&clusters[0], &url, "PREPARE TRANSACTION") - prepared;
+        assert_eq!(prepares > 0, end == "COMMIT", "the caller's rows and the request are there together or not at all");
     }
 }
 

@@ -4,7 +4,9 @@ mod cancel;
 mod citus;
 mod faults;
 mod lost;
+mod moving;
 mod neighbours;
+mod pipeline;
 mod plans;
 mod schema;
 mod settings;
@@ -37,13 +39,13 @@ async fn empty_database() -> String {
 }
 
 /// A session beside the store's, as another program has it.
-async fn session(url: &str) -> PgConnection {
+pub(in crate::store) async fn session(url: &str) -> PgConnection {
     let url = url.split('?').next().unwrap();
     PgConnection::connect(url).await.unwrap()
 }
 
 /// A database of its own with an empty store in it, and its URL. Copied, which takes less than creating the schema.
-async fn database() -> String {
+pub(in crate::store) async fn database() -> String {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
     let template = TEMPLATE
         .get_or_init(|| async {
@@ -75,7 +77,7 @@ impl Reused {
     /// An empty store. The one before is closed.
     async fn empty_store(&mut self) -> Arc<dyn Store> {
         let rows = "TRUNCATE overdue.types, overdue.executions, overdue.history, overdue.attributes, overdue.inbox,
-                             overdue.nodes, overdue.lanes, overdue.tokens";
+                             overdue.nodes, overdue.lanes, overdue.tokens, overdue.starts";
         self.connection.execute(rows).await.unwrap();
         let owners = "UPDATE overdue.shards SET node_id = NULL, epoch = 0, freed_at = 'epoch'";
         self.connection.execute(owners).await.unwrap();

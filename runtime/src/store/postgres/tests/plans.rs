@@ -44,7 +44,7 @@ async fn fill() -> String {
 }
 
 /// The lines of a statement's plan. `generic`: as it is prepared once; else for these values.
-async fn plan(connection: &mut PgConnection, sql: &str, values: &str, generic: bool) -> Vec<String> {
+pub(super) async fn plan(connection: &mut PgConnection, sql: &str, values: &str, generic: bool) -> Vec<String> {
     let mode = if generic { "force_generic_plan" } else { "force_custom_plan" };
     let setup = format!("SET plan_cache_mode = {mode}; DEALLOCATE ALL; PREPARE asked AS {sql}");
     connection.execute(sqlx::raw_sql(AssertSqlSafe(setup))).await.unwrap_or_else(|error| panic!("{error}: {sql}"));

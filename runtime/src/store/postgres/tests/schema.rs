@@ -204,7 +204,8 @@ async fn a_role_that_may_change_rows_and_nothing_else_can_run_a_node() {
         "CREATE ROLE clerk LOGIN;
          GRANT USAGE ON SCHEMA overdue TO clerk;
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA overdue TO clerk;
-         GRANT USAGE ON ALL SEQUENCES IN SCHEMA overdue TO clerk",
+         GRANT USAGE ON ALL SEQUENCES IN SCHEMA overdue TO clerk;
+         GRANT EXECUTE ON FUNCTION overdue.fence(text, smallint, bigint) TO clerk",
     )
     .await;
     let url = url.replace("postgres@", "clerk@");

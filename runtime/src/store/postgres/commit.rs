@@ -104,18 +104,13 @@ impl Work for Batch {
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<Vec<Outcome>, Fault> {
         let owned = lane::check(within, &self.fence).await?;
-        let parts = within.layout.parts((0..self.writes.len()).collect(), |index: &usize| self.writes[*index].shard());
-        if parts.len() == 1 {
-            return apply_at_one_place(within, &owned, &self.writes).await;
+        let layout = within.layout.clone();
+        let mut outcomes = Vec::with_capacity(self.writes.len());
+        // One, but for a batch that nobody gathered by place.
+        for at_one_place in self.writes.chunk_by(|one, next| layout.place(one.shard()) == layout.place(next.shard())) {
+            outcomes.extend(apply_at_one_place(within, &owned, at_one_place).await?);
         }
-        // Writes about one execution are of one place, so that the order of places makes no difference.
-        let mut outcomes: Vec<(usize, Outcome)> = Vec::with_capacity(self.writes.len());
-        for part in parts {
-            let writes: Vec<Write> = part.iter().map(|index| self.writes[*index].clone()).collect();
-            outcomes.extend(part.into_iter().zip(apply_at_one_place(within, &owned, &writes).await?));
-        }
-        outcomes.sort_unstable_by_key(|(index, _)| *index);
-        Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+        Ok(outcomes)
     }
 }
 

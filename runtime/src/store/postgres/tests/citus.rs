@@ -105,7 +105,7 @@ async fn the_distributed_store_keeps_every_specification() {
 
 #[test]
 fn the_distributed_store_agrees_with_the_model_under_random_operations() {
-    const CASES: u32 = 10;
+    const CASES: u32 = 20;
     let Some(clusters) = citus() else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let database = std::sync::Mutex::new(runtime.block_on(Reused::new(clusters)));

@@ -124,6 +124,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, overdue, pg_temp
 #variable_conflict use_column
 DECLARE
     code smallint := (type_of(start_workflow.type)).code;
+    of_shard smallint := shard_of(start_workflow.id);
     known starts;
 BEGIN
     PERFORM stay();
@@ -136,9 +137,11 @@ BEGIN
                 USING ERRCODE = 'invalid_parameter_value', COLUMN = 'attributes';
         END IF;
     END IF;
+    -- Selected rather than given as values: where the tables are distributed, that commits in two phases, so that the
+    -- request is there exactly when the caller's own rows are.
     INSERT INTO starts AS s (requested_at, start_at, shard, type, id, input, attributes)
-    VALUES (micros(clock_timestamp()), micros(start_workflow.start_at), shard_of(start_workflow.id), code,
-            start_workflow.id, start_workflow.input::text, start_workflow.attributes::text)
+    SELECT micros(clock_timestamp()), micros(start_workflow.start_at), of_shard, code,
+           start_workflow.id, start_workflow.input::text, start_workflow.attributes::text
     ON CONFLICT (shard, type, id) DO UPDATE
     SET requested_at = excluded.requested_at, start_at = excluded.start_at, input = excluded.input,
         attributes = excluded.attributes, refused = NULL
@@ -147,7 +150,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT s.* INTO known FROM starts AS s
-    WHERE s.shard = shard_of(start_workflow.id) AND s.type = code AND s.id = start_workflow.id;
+    WHERE s.shard = of_shard AND s.type = code AND s.id = start_workflow.id;
     IF FOUND AND (known.input::jsonb, known.attributes::jsonb, known.start_at) IS DISTINCT FROM
         (start_workflow.input::jsonb, start_workflow.attributes::jsonb, micros(start_workflow.start_at)) THEN
         RAISE EXCEPTION '% % was asked for by another request before; ids are used once', start_workflow.type, start_workflow.id
@@ -176,14 +179,14 @@ BEGIN
     ELSIF signal_workflow.name IS NULL OR signal_workflow.name <> ALL (known_type.signals) THEN
         RAISE EXCEPTION '% takes no signal %', signal_workflow.type, quote_nullable(signal_workflow.name)
             USING ERRCODE = 'undefined_object', COLUMN = 'name', HINT = 'it takes ' || array_to_string(known_type.signals, ', ');
-    ELSIF EXISTS (SELECT FROM inbox AS x WHERE x.shard = of_shard AND x.type = known_type.code AND x.id = signal_workflow.id OFFSET 999)
-        OR EXISTS (SELECT FROM inbox OFFSET 99999) THEN
+    ELSIF EXISTS (SELECT 1 FROM inbox AS x WHERE x.shard = of_shard AND x.type = known_type.code AND x.id = signal_workflow.id OFFSET 999)
+        OR EXISTS (SELECT 1 FROM inbox OFFSET 99999) THEN
         RAISE EXCEPTION 'too many signals wait for % %', signal_workflow.type, signal_workflow.id
             USING ERRCODE = 'program_limit_exceeded', HINT = 'try again when they have been taken up';
     END IF;
     INSERT INTO inbox (received_at, shard, type, id, signal_id, name, payload)
-    VALUES (micros(clock_timestamp()), of_shard, known_type.code, signal_workflow.id, delivery, signal_workflow.name,
-            signal_workflow.payload::text)
+    SELECT micros(clock_timestamp()), of_shard, known_type.code, signal_workflow.id, delivery, signal_workflow.name,
+           signal_workflow.payload::text
     ON CONFLICT (shard, type, id, signal_id) DO NOTHING;
     IF FOUND THEN
         RETURN;

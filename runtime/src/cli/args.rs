@@ -289,6 +289,9 @@ pub(super) struct MigrateArgs {
     /// Let this PostgreSQL role call overdue.start_workflow and overdue.signal_workflow, and nothing else
     #[arg(long, value_name = "ROLE")]
     pub(super) allow: Option<String>,
+    /// Distribute the tables by shard over the workers of Citus, which is installed in the database; no server may run
+    #[arg(long)]
+    pub(super) distribute: bool,
 }
 
 #[derive(Args)]

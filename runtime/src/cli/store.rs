@@ -38,6 +38,9 @@ pub(super) async fn migrate(args: &MigrateArgs) -> Result<ExitCode, Failure> {
         Named::Sqlite(_) if args.allow.is_some() => {
             return Err("--allow is for PostgreSQL: nobody but overdue itself can use a SQLite store".into());
         }
+        Named::Sqlite(_) if args.distribute => {
+            return Err("--distribute is for PostgreSQL with Citus: a SQLite store is one file".into());
+        }
         Named::Sqlite(path) => {
             SqliteStore::migrate(path).await?;
             args.store.clone()
@@ -46,6 +49,9 @@ pub(super) async fn migrate(args: &MigrateArgs) -> Result<ExitCode, Failure> {
             PostgresStore::migrate(url).await?;
             if let Some(role) = &args.allow {
                 PostgresStore::allow(url, role).await?;
+            }
+            if args.distribute {
+                PostgresStore::distribute(url).await?;
             }
             // The URL may hold a password.
             "the database".to_owned()

@@ -4,7 +4,7 @@
 //! stored is found by halving the batch, and its neighbours are stored without it. Owners of shards change in the same
 //! lane, between batches.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +12,12 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::core::{Message, Ticket};
 use super::environment::Clock;
+use super::gather::Gathering;
 use super::lease::Lease;
 use super::node::Incoming;
 use super::settle;
-use crate::id::WorkflowKey;
 use crate::store::{CommitError, Fence, Outcome, Sharing, Store, StoreError, Write};
 
-/// The most writes of one batch: beyond that, a batch takes longer without costing less per write.
-const WRITES_PER_BATCH_MAX: usize = 500;
-/// The most bytes of history in one batch, so that a few large payloads do not hold everybody up.
-const BYTES_PER_BATCH_MAX: usize = 4 * 1024 * 1024;
 /// After the store could not take a batch, the next one is tried this much later.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
@@ -93,7 +89,8 @@ impl Committer {
             let batch = self.gather(&mut carried, &mut of_shards);
             let mut done = if batch.is_empty() { Ok(()) } else { self.commit(batch).await };
             // What was carried over came before what is asked for shards.
-            while let (Ok(()), true, Some(request)) = (&done, carried.is_empty(), of_shards.pop_front()) {
+            while done.is_ok() && carried.is_empty() {
+                let Some(request) = of_shards.pop_front() else { break };
                 if matches!(request, LaneRequest::Finish) {
                     return self.fence;
                 }
@@ -118,38 +115,24 @@ impl Committer {
         });
     }
 
-    /// A batch of writes about different executions; what does not fit is carried over.
+    /// A batch of writes about different executions in one place; what does not fit is carried over.
     fn gather(&mut self, carried: &mut Vec<CommitRequest>, of_shards: &mut VecDeque<LaneRequest>) -> Vec<CommitRequest> {
-        let mut batch = Vec::new();
-        let mut keys: HashSet<WorkflowKey> = HashSet::new();
-        let mut bytes = 0;
-        let mut next_round = Vec::new();
+        let mut gathering = Gathering::new(self.store.as_ref());
         let mut waiting = std::mem::take(carried).into_iter();
-        while batch.len() < WRITES_PER_BATCH_MAX && bytes < BYTES_PER_BATCH_MAX {
-            let next = waiting.next().map(|request| LaneRequest::Write(Box::new(request)));
-            let next = next.or_else(|| of_shards.is_empty().then(|| self.requests.try_recv().ok()).flatten());
-            let request = match next {
-                Some(LaneRequest::Write(request)) => *request,
-                Some(of_shard) => {
-                    of_shards.push_back(of_shard);
-                    break;
-                }
-                None => break,
-            };
-            let touched = keys_of(&request.write);
-            if touched.iter().any(|key| keys.contains(*key)) || next_round.iter().any(|other| overlap(other, &touched)) {
-                next_round.push(request);
-                if next_round.len() >= WRITES_PER_BATCH_MAX {
-                    break;
-                }
+        while !gathering.is_full() {
+            if let Some(request) = waiting.next() {
+                gathering.offer(request);
                 continue;
             }
-            keys.extend(touched.into_iter().cloned());
-            bytes += bytes_of(&request.write);
-            batch.push(request);
+            match of_shards.is_empty().then(|| self.requests.try_recv().ok()).flatten() {
+                Some(LaneRequest::Write(request)) => gathering.offer(*request),
+                Some(of_shard) => of_shards.push_back(of_shard),
+                None => break,
+            }
         }
-        next_round.extend(waiting);
-        *carried = next_round;
+        let (batch, put_off) = gathering.finish();
+        *carried = put_off;
+        carried.extend(waiting);
         batch
     }
 
@@ -297,30 +280,4 @@ impl Committer {
 
 fn joined(writes: Vec<Write>, replies: Vec<ReplyTo>) -> Vec<CommitRequest> {
     writes.into_iter().zip(replies).map(|(write, reply_to)| CommitRequest { write, reply_to }).collect()
-}
-
-/// The executions that a write is about. Deposits may stand beside anything.
-fn keys_of(write: &Write) -> Vec<&WorkflowKey> {
-    match write {
-        Write::Start(new) => vec![&new.key],
-        Write::Advance(advance) => std::iter::once(&advance.key).chain(advance.spawn.iter().map(|new| &new.key)).collect(),
-        Write::Refuse(refuse) => vec![&refuse.key],
-        Write::Deposit(_) => Vec::new(),
-        Write::Retire(retire) => vec![&retire.key],
-        Write::Forget(forget) => vec![&forget.key],
-    }
-}
-
-fn overlap(request: &CommitRequest, keys: &[&WorkflowKey]) -> bool {
-    keys_of(&request.write).iter().any(|key| keys.contains(key))
-}
-
-fn bytes_of(write: &Write) -> usize {
-    match write {
-        Write::Start(new) => new.record.bytes.len(),
-        Write::Advance(advance) => advance.record.as_ref().map_or(0, |record| record.bytes.len()),
-        Write::Deposit(deposit) => deposit.row.payload.len(),
-        Write::Retire(retire) => retire.tombstone.len(),
-        Write::Refuse(_) | Write::Forget(_) => 0,
-    }
 }

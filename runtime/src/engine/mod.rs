@@ -13,6 +13,7 @@ mod committer;
 mod core;
 mod dispatch;
 mod environment;
+mod gather;
 mod horizon;
 mod incarnation;
 mod lease;

@@ -252,6 +252,12 @@ pub trait Store: Send + Sync + 'static {
     /// What this store is.
     fn facts(&self) -> &StoreFacts;
 
+    /// Where the rows of a shard are, where a database has several places for them: a batch whose writes are all of one
+    /// place is committed there alone.
+    fn placement(&self, _shard: u16) -> u32 {
+        0
+    }
+
     /// Lets a node in: a lane with an epoch above every earlier one, and a lease. The node that it replaces, and in an
     /// embedded store every other one, is ended: its fence is void from then on. [`StoreError::Refused`] where the store is
     /// an unfinished copy or was moved away.

@@ -54,6 +54,12 @@ pub struct ModelStore {
     inner: Mutex<Inner>,
 }
 
+/// Places of shards, and the batches that were committed since there are some.
+struct Places {
+    of_shard: fn(u16) -> u32,
+    batches: Vec<Vec<Write>>,
+}
+
 struct Inner {
     state: State,
     marks: Marks,
@@ -61,6 +67,7 @@ struct Inner {
     commits: u64,
     closed: bool,
     poison: Option<fn(&Write) -> bool>,
+    places: Option<Places>,
     beside: Vec<Deposit>,
     /// Batches that may still land.
     late: Vec<(Fence, Vec<Write>)>,
@@ -85,6 +92,7 @@ impl ModelStore {
             commits: 0,
             closed: false,
             poison: None,
+            places: None,
             beside: Vec::new(),
             late: Vec::new(),
         };
@@ -109,6 +117,17 @@ impl ModelStore {
     /// From now on, batches with a write of this kind are rejected.
     pub fn reject(&self, poison: fn(&Write) -> bool) {
         self.lock().poison = Some(poison);
+    }
+
+    /// From now on, shards are at the places that `of_shard` tells, and batches are kept for
+    /// [`batches`](Self::batches).
+    pub fn place(&self, of_shard: fn(u16) -> u32) {
+        self.lock().places = Some(Places { of_shard, batches: Vec::new() });
+    }
+
+    /// The batches that were committed since [`place`](Self::place).
+    pub fn batches(&self) -> Vec<Vec<Write>> {
+        self.lock().places.as_ref().map(|places| places.batches.clone()).unwrap_or_default()
     }
 
     /// Stores a signal at the beginning of the next commit, before its writes, as somebody beside the owner would.
@@ -153,6 +172,10 @@ impl Store for ModelStore {
         &self.facts
     }
 
+    fn placement(&self, shard: u16) -> u32 {
+        self.lock().places.as_ref().map_or(0, |places| (places.of_shard)(shard))
+    }
+
     async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
         let now = self.now();
         let mut inner = self.open()?;
@@ -193,6 +216,9 @@ impl Store for ModelStore {
     async fn commit(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
         let mut inner = self.open().map_err(|closed| CommitError::Unavailable(closed.to_string()))?;
         inner.commits += 1;
+        if let Some(places) = &mut inner.places {
+            places.batches.push(writes.to_vec());
+        }
         for deposit in std::mem::take(&mut inner.beside) {
             let _ = inner.state.deposit(&deposit);
         }

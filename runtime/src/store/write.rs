@@ -25,6 +25,20 @@ pub enum Write {
     Forget(Forget),
 }
 
+impl Write {
+    /// The shard of all that it is about.
+    pub fn shard(&self) -> u16 {
+        match self {
+            Self::Start(new) => new.shard,
+            Self::Advance(advance) => advance.shard,
+            Self::Deposit(deposit) => deposit.row.shard,
+            Self::Refuse(refuse) => refuse.shard,
+            Self::Retire(retire) => retire.shard,
+            Self::Forget(forget) => forget.shard,
+        }
+    }
+}
+
 /// An execution to be created. The unique key (type, id) decides who creates it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewExecution {

@@ -48,6 +48,14 @@ impl PostgresCluster {
         SHARED.get_or_init(|| Self::new(Fsync::Off, &[]))
     }
 
+    /// Whether the server's programs come with this extension.
+    pub fn has_extension(name: &str) -> bool {
+        let Some(programs) = programs() else { return false };
+        let share = Command::new(programs.join("pg_config")).arg("--sharedir").output().ok().filter(|said| said.status.success());
+        let share = share.and_then(|said| String::from_utf8(said.stdout).ok());
+        share.is_some_and(|share| Path::new(share.trim()).join("extension").join(format!("{name}.control")).exists())
+    }
+
     /// Creates and starts a server with these settings beside the usual ones, such as `("max_connections", "50")`.
     ///
     /// # Panics

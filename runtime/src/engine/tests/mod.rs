@@ -5,6 +5,7 @@ mod blocked;
 mod cluster;
 mod harness;
 mod nodes;
+mod places;
 mod races;
 mod reading;
 mod recovery;

@@ -23,7 +23,7 @@ pub(super) async fn apply(
         coded.push((within.key_in(advance.shard, &advance.key).await?, *advance));
     }
     let guarded = guard(within, &coded).await?;
-    let stale = executions::unexpected(within.connection, &coded).await?;
+    let stale = executions::unexpected(within.connection, &within.layout, &coded).await?;
 
     let mut accepted = Vec::with_capacity(advances.len());
     for (place, ((index, _), coded)) in advances.iter().zip(&coded).enumerate() {
@@ -51,8 +51,8 @@ async fn guard(within: &mut Transaction<'_>, coded: &[Coded<'_>]) -> Result<Vec<
         return Ok(refused);
     }
     let keys: Vec<CodedKey<'_>> = places.iter().map(|place| coded[*place].0).collect();
-    executions::lock(within.connection, &keys).await?;
-    for (place, unread) in places.into_iter().zip(inbox::unread(within.connection, &keys).await?) {
+    executions::lock(within.connection, &within.layout, &keys).await?;
+    for (place, unread) in places.into_iter().zip(inbox::unread(within.connection, &within.layout, &keys).await?) {
         let advance = coded[place].1;
         refused[place] = unread.iter().any(|signal_id| !advance.consume.contains(signal_id) && !advance.hold.contains(signal_id));
     }
@@ -62,13 +62,13 @@ async fn guard(within: &mut Transaction<'_>, coded: &[Coded<'_>]) -> Result<Vec<
 async fn write(within: &mut Transaction<'_>, accepted: &[Coded<'_>]) -> Result<(), Fault> {
     let records =
         accepted.iter().filter_map(|((shard, ..), advance)| Some((*shard, advance.run_id, advance.record.as_ref()?))).collect();
-    history::append(within.connection, records).await?;
+    history::append(within.connection, &within.layout, records).await?;
 
     let changes = accepted.iter().filter_map(|(key, advance)| Some((*key, advance.rev, advance.row.as_ref()?))).collect();
-    executions::update(within.connection, changes).await?;
+    executions::update(within.connection, &within.layout, changes).await?;
 
-    inbox::delete(within.connection, rows(accepted, |advance| &advance.consume)).await?;
-    inbox::hold(within.connection, rows(accepted, |advance| &advance.hold)).await?;
+    inbox::delete(within.connection, &within.layout, rows(accepted, |advance| &advance.consume)).await?;
+    inbox::hold(within.connection, &within.layout, rows(accepted, |advance| &advance.hold)).await?;
 
     let spawned: Vec<_> = accepted.iter().flat_map(|(_, advance)| &advance.spawn).collect();
     if !spawned.is_empty() {

@@ -5,24 +5,33 @@ use sqlx::postgres::{PgBindIterExt, PgConnection, PgRow};
 
 use super::error::unreadable;
 use super::executions::CodedKey;
+use super::layout::Layout;
+use super::statement::Statement;
 use super::values::{or_empty, stored_shards};
 use crate::id::WorkflowKey;
 use crate::store::AttributeValue;
 
-pub(super) const INSERT: &str = "INSERT INTO overdue.attributes (shard, type, id, name, value)
-     SELECT w.shard, w.type, w.id, w.name, w.value
-     FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[], $5::text[]) AS w (shard, type, id, name, value)";
+pub(super) static INSERT: Statement = Statement::new(
+    "INSERT INTO overdue.attributes (shard, type, id, name, value)
+     SELECT /*one*/w.shard/*citus a.shard*/, w.type, w.id, w.name, w.value
+     FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[], $5::text[]) AS w (shard, type, id, name, value)
+     /*citus JOIN overdue.anchors AS a ON a.shard = w.shard AND a.shard = ANY ($1)*/",
+);
 
 /// An attribute to be stored: its execution, name, value.
 pub(super) type NewAttribute<'a> = (CodedKey<'a>, &'a str, &'a AttributeValue);
 
 /// Stores the attributes of new executions.
-pub(super) async fn insert(connection: &mut PgConnection, mut attributes: Vec<NewAttribute<'_>>) -> Result<(), sqlx::Error> {
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    mut attributes: Vec<NewAttribute<'_>>,
+) -> Result<(), sqlx::Error> {
     if attributes.is_empty() {
         return Ok(());
     }
     attributes.sort_unstable_by_key(|(key, name, _)| (*key, *name));
-    sqlx::query(INSERT)
+    sqlx::query(INSERT.on(layout))
         .bind(attributes.iter().map(|((shard, ..), ..)| *shard).bind_iter())
         .bind(attributes.iter().map(|((_, code, _), ..)| *code).bind_iter())
         .bind(attributes.iter().map(|((.., id), ..)| *id).bind_iter())

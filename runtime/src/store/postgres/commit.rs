@@ -4,15 +4,17 @@
 //! batch is tried again, in a new transaction. Isolation is READ COMMITTED, so that each statement sees what was committed
 //! before it began.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use sqlx::postgres::PgConnection;
 
 use super::error::Fault;
 use super::executions::{CodedKey, coded};
+use super::layout::Layout;
 use super::retention::End;
+use super::values::stored_shards;
 use super::writer::Work;
-use super::{advances, deposits, inbox, lane, requests, retention, starts, types};
+use super::{advances, anchors, deposits, inbox, lane, requests, retention, starts, types};
 use crate::id::WorkflowKey;
 use crate::store::rounds::rounds;
 use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, Outcome, Refuse, Retire, Write};
@@ -43,6 +45,7 @@ pub(super) struct Transaction<'a> {
     pub(super) memory: &'a mut Memory,
     /// The store's number of shards.
     pub(super) shards: u16,
+    pub(super) layout: Layout,
     /// The store as messages name it.
     pub(super) url: &'a str,
 }
@@ -101,35 +104,53 @@ impl Work for Batch {
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<Vec<Outcome>, Fault> {
         let owned = lane::check(within, &self.fence).await?;
-        let mut outcomes: Vec<Option<Outcome>> = self.writes.iter().map(|_| None).collect();
-        for round in rounds(&self.writes) {
-            let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
-            let (mut refused, mut ends) = (Vec::new(), Vec::new());
-            for (index, write) in round.clone().zip(&self.writes[round]) {
-                match write {
-                    Write::Advance(Advance { shard, .. })
-                    | Write::Refuse(Refuse { shard, .. })
-                    | Write::Retire(Retire { shard, .. })
-                    | Write::Forget(Forget { shard, .. })
-                        if !owned.contains(shard) =>
-                    {
-                        outcomes[index] = Some(Outcome::NotOwned);
-                    }
-                    Write::Start(start) => new.push((index, start)),
-                    Write::Advance(advance) => transitions.push((index, advance)),
-                    Write::Deposit(deposit) => signals.push((index, deposit)),
-                    Write::Refuse(refuse) => refused.push((index, refuse)),
-                    Write::Retire(retire) => ends.push((index, End::Retire(retire))),
-                    Write::Forget(forget) => ends.push((index, End::Forget(forget))),
-                }
-            }
-            starts::apply(within, &new, &mut outcomes).await?;
-            requests::settle(within, &new, &outcomes).await?;
-            advances::apply(within, &transitions, &mut outcomes).await?;
-            deposits::apply(within, &signals, &mut outcomes).await?;
-            requests::refuse(within, &refused, &mut outcomes).await?;
-            retention::apply(within, &ends, &mut outcomes).await?;
+        let layout = within.layout.clone();
+        let mut outcomes = Vec::with_capacity(self.writes.len());
+        // One, but for a batch that nobody gathered by place.
+        for at_one_place in self.writes.chunk_by(|one, next| layout.place(one.shard()) == layout.place(next.shard())) {
+            outcomes.extend(apply_at_one_place(within, &owned, at_one_place).await?);
         }
-        Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())
+        Ok(outcomes)
     }
+}
+
+async fn apply_at_one_place(within: &mut Transaction<'_>, owned: &HashSet<u16>, writes: &[Write]) -> Result<Vec<Outcome>, Fault> {
+    anchors::hold(within.connection, &within.layout, &advanced(owned, writes)).await?;
+    let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
+    for round in rounds(writes) {
+        let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut refused, mut ends) = (Vec::new(), Vec::new());
+        for (index, write) in round.clone().zip(&writes[round]) {
+            match write {
+                Write::Advance(Advance { shard, .. })
+                | Write::Refuse(Refuse { shard, .. })
+                | Write::Retire(Retire { shard, .. })
+                | Write::Forget(Forget { shard, .. })
+                    if !owned.contains(shard) =>
+                {
+                    outcomes[index] = Some(Outcome::NotOwned);
+                }
+                Write::Start(start) => new.push((index, start)),
+                Write::Advance(advance) => transitions.push((index, advance)),
+                Write::Deposit(deposit) => signals.push((index, deposit)),
+                Write::Refuse(refuse) => refused.push((index, refuse)),
+                Write::Retire(retire) => ends.push((index, End::Retire(retire))),
+                Write::Forget(forget) => ends.push((index, End::Forget(forget))),
+            }
+        }
+        starts::apply(within, &new, &mut outcomes).await?;
+        requests::settle(within, &new, &outcomes).await?;
+        advances::apply(within, &transitions, &mut outcomes).await?;
+        deposits::apply(within, &signals, &mut outcomes).await?;
+        requests::refuse(within, &refused, &mut outcomes).await?;
+        retention::apply(within, &ends, &mut outcomes).await?;
+    }
+    Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())
+}
+
+/// The shards in which executions are advanced, rather than only added to.
+fn advanced(owned: &HashSet<u16>, writes: &[Write]) -> Vec<i16> {
+    let fenced = writes.iter().filter(|write| !matches!(write, Write::Start(_) | Write::Deposit(_)));
+    let shards: BTreeSet<u16> = fenced.map(Write::shard).filter(|shard| owned.contains(shard)).collect();
+    stored_shards(&shards.into_iter().collect::<Vec<_>>())
 }

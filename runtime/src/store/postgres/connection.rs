@@ -64,6 +64,14 @@ const BY_INDEX: [(&str, &str); 5] = [
     ("enable_mergejoin", "off"),
 ];
 
+/// What the same sessions ask for where Citus distributes the tables. It finds the place of a statement by its values, and
+/// plans it again there; one place after another, by one connection to each worker.
+const BY_PLACE: [(&str, &str); 3] = [
+    ("plan_cache_mode", "force_custom_plan"),
+    ("citus.multi_shard_modify_mode", "sequential"),
+    ("citus.max_adaptive_executor_pool_size", "1"),
+];
+
 /// Whether a server that loses acknowledged commits in a crash is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durability {
@@ -78,6 +86,7 @@ pub(super) struct Target {
     options: PgConnectOptions,
     url: String,
     pub(super) durability: Durability,
+    by_key: &'static [(&'static str, &'static str)],
 }
 
 impl Target {
@@ -111,7 +120,14 @@ impl Target {
             .statement_cache_capacity(STATEMENTS_MAX)
             // Statements carry callers' data, which belongs in no log.
             .disable_statement_logging();
-        Ok(Self { options, url, durability: if unchecked { Durability::Unchecked } else { Durability::Required } })
+        let durability = if unchecked { Durability::Unchecked } else { Durability::Required };
+        Ok(Self { options, url, durability, by_key: &BY_INDEX })
+    }
+
+    /// The same database, for sessions that find its tables distributed.
+    pub(super) fn distributed(mut self) -> Self {
+        self.by_key = &BY_PLACE;
+        self
     }
 
     /// Whether what is sent can be read on its way, or be answered by somebody else: by a connection over a network that
@@ -140,7 +156,7 @@ impl Target {
 
     /// The session that writes.
     pub(super) async fn open_writer(&self) -> Result<PgConnection, sqlx::Error> {
-        let options = self.options.clone().options(COMMON).options(BY_INDEX).options([
+        let options = self.options.clone().options(COMMON).options(self.by_key.iter().copied()).options([
             ("default_transaction_read_only", "off".to_owned()),
             ("statement_timeout", "0".to_owned()),
             ("lock_timeout", millis(LOCK_WAIT_MAX)),
@@ -175,7 +191,12 @@ impl Target {
     /// The sessions that the engine reads with. They cannot write.
     pub(super) fn engine_readers(&self) -> PgPool {
         pool(
-            self.options.clone().options(COMMON).options(BY_INDEX).options(READING).options([("statement_timeout", "30s")]),
+            self.options
+                .clone()
+                .options(COMMON)
+                .options(self.by_key.iter().copied())
+                .options(READING)
+                .options([("statement_timeout", "30s")]),
             READERS_MAX,
         )
     }

@@ -23,7 +23,7 @@ pub(super) async fn apply(
         keys.push((within.key_in(row.shard, &row.key).await?, &row.signal_id));
     }
     let mut rows_of = rows_of_each(within, &keys).await?;
-    let known = inbox::known(within.connection, &keys).await?;
+    let known = inbox::known(within.connection, &within.layout, &keys).await?;
     let mut room = within.inbox_room().await?;
 
     let mut stored = HashMap::new();
@@ -45,7 +45,7 @@ pub(super) async fn apply(
         });
     }
     accepted.sort_unstable_by_key(|(key, row)| (*key, row.signal_id.as_str()));
-    let inserted = inbox::insert(within.connection, &accepted).await?;
+    let inserted = inbox::insert(within.connection, &within.layout, &accepted).await?;
     within.inbox_grew(accepted.len());
     // Another node stored the same signal since it was looked for.
     if inserted == accepted.len() as u64 { Ok(()) } else { Err(Fault::Overtaken("the inbox")) }
@@ -57,7 +57,7 @@ async fn rows_of_each<'a>(within: &mut Transaction<'_>, keys: &[RowKey<'a>]) -> 
     let mut executions: Vec<CodedKey<'a>> = keys.iter().map(|(key, _)| *key).collect();
     executions.sort_unstable();
     executions.dedup();
-    executions::lock_shared(within.connection, &executions).await?;
-    let rows = inbox::count_each(within.connection, &executions, INBOX_ROWS_PER_KEY_MAX).await?;
+    executions::lock_shared(within.connection, &within.layout, &executions).await?;
+    let rows = inbox::count_each(within.connection, &within.layout, &executions, INBOX_ROWS_PER_KEY_MAX).await?;
     Ok(executions.into_iter().zip(rows).collect())
 }

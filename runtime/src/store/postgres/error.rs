@@ -4,6 +4,7 @@
 
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
+use super::layout::Layout;
 use crate::store::{CommitError, StoreError};
 
 /// What `overdue.fence` raises.
@@ -95,11 +96,16 @@ impl Fault {
         }
     }
 
+    /// Whether the server cannot run a statement as it is.
+    pub(super) fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Sql(error) if sqlstate(error) == Some("0A000"))
+    }
+
     /// Whether the server ended the statement for a reason that has nothing to do with the session, so that a ROLLBACK is
     /// all that is needed.
     pub(super) fn leaves_the_session(&self) -> bool {
         match self {
-            Self::Sql(error) => is_plain_error(error) && situation(error) != Situation::Broken,
+            Self::Sql(error) => is_plain_error(error) && (situation(error) != Situation::Broken || self.is_unsupported()),
             Self::Unstorable(_) | Self::Refused(_) | Self::Overtaken(_) => true,
         }
     }
@@ -135,6 +141,8 @@ impl Fault {
 pub(super) enum Failure {
     /// Before its COMMIT: nothing was applied.
     Before(Fault),
+    /// In its COMMIT, which certainly applied nothing.
+    Refused(sqlx::Error),
     /// In its COMMIT.
     At(sqlx::Error),
 }
@@ -144,19 +152,25 @@ impl Failure {
     pub(super) fn is_contention(&self) -> bool {
         match self {
             Self::Before(fault) => fault.is_contention(),
-            Self::At(error) => is_definite(error) && situation(error) == Situation::Contended,
+            Self::Refused(error) => situation(error) == Situation::Contended,
+            Self::At(_) => false,
         }
     }
 
-    /// The error of a batch, or of another write under a fence of this epoch.
+    /// The failure of a COMMIT.
     ///
-    /// An answer of severity ERROR to a COMMIT comes, in the classes that are definite, before the commit record is
-    /// written: nothing was applied. After anything else, the end of the session above all, the record may be written or
-    /// not.
+    /// An answer of severity ERROR comes, in the classes that are definite, before the commit record is written: nothing
+    /// was applied. After anything else, the end of the session above all, the record may be written or not. Of distributed
+    /// tables nothing is certain: a worker may have committed before the coordinator failed.
+    pub(super) fn of_commit(error: sqlx::Error, layout: &Layout) -> Self {
+        if is_definite(&error) && !layout.is_distributed() { Self::Refused(error) } else { Self::At(error) }
+    }
+
+    /// The error of a batch, or of another write under a fence of this epoch.
     pub(super) fn of_batch(self, epoch: i64) -> CommitError {
         match self {
             Self::Before(fault) => fault.of_batch(epoch),
-            Self::At(error) if is_definite(&error) => Fault::Sql(error).of_batch(epoch),
+            Self::Refused(error) => Fault::Sql(error).of_batch(epoch),
             Self::At(error) => CommitError::Unknown(error.to_string()),
         }
     }
@@ -165,7 +179,7 @@ impl Failure {
     pub(super) fn of_small_write(self) -> StoreError {
         match self {
             Self::Before(fault) => fault.of_small_write(),
-            Self::At(error) => store_error(error),
+            Self::Refused(error) | Self::At(error) => store_error(error),
         }
     }
 }

@@ -5,6 +5,8 @@ use sqlx::postgres::{PgBindIterExt, PgConnection, PgRow};
 use uuid::Uuid;
 
 use super::executions::CodedKey;
+use super::layout::Layout;
+use super::statement::Statement;
 use super::values::{limit_of, place, shard_of};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
@@ -25,22 +27,25 @@ pub(super) async fn count(connection: &mut PgConnection, limit: usize) -> Result
     Ok(usize::try_from(rows).unwrap_or(usize::MAX))
 }
 
-pub(super) const COUNT_EACH: &str = "SELECT c.rows
+pub(super) static COUNT_EACH: Statement = Statement::new(
+    "SELECT c.rows
      FROM unnest($1::smallint[], $2::smallint[], $3::text[]) WITH ORDINALITY AS w (shard, type, id, place)
      CROSS JOIN LATERAL (
          SELECT count(*) AS rows FROM (
              SELECT 1 FROM overdue.inbox AS x
-             WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id
+             WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id /*citus AND x.shard = ANY ($1)*/
              LIMIT $4) AS first) AS c
-     ORDER BY w.place";
+     ORDER BY w.place",
+);
 
 /// Rows of each of these executions, counted up to `limit`, in the order of `keys`.
 pub(super) async fn count_each(
     connection: &mut PgConnection,
+    layout: &Layout,
     keys: &[CodedKey<'_>],
     limit: usize,
 ) -> Result<Vec<usize>, sqlx::Error> {
-    let rows: Vec<i64> = sqlx::query_scalar(COUNT_EACH)
+    let rows: Vec<i64> = sqlx::query_scalar(COUNT_EACH.on(layout))
         .bind(keys.iter().map(|(shard, ..)| *shard).bind_iter())
         .bind(keys.iter().map(|(_, code, _)| *code).bind_iter())
         .bind(keys.iter().map(|(.., id)| *id).bind_iter())
@@ -50,16 +55,22 @@ pub(super) async fn count_each(
     Ok(rows.into_iter().map(|rows| usize::try_from(rows).unwrap_or(usize::MAX)).collect())
 }
 
-pub(super) const UNREAD: &str = "SELECT w.place, x.signal_id
+pub(super) static UNREAD: Statement = Statement::new(
+    "SELECT w.place, x.signal_id
      FROM unnest($1::smallint[], $2::smallint[], $3::text[]) WITH ORDINALITY AS w (shard, type, id, place)
      JOIN overdue.inbox AS x ON x.shard = w.shard AND x.type = w.type AND x.id = w.id
-     WHERE NOT x.held
-     ORDER BY w.place, x.signal_id";
+     WHERE NOT x.held /*citus AND x.shard = ANY ($1)*/
+     ORDER BY w.place, x.signal_id",
+);
 
 /// The signal ids of the rows that are not held, of each of the named executions.
-pub(super) async fn unread(connection: &mut PgConnection, keys: &[CodedKey<'_>]) -> Result<Vec<Vec<String>>, sqlx::Error> {
+pub(super) async fn unread(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    keys: &[CodedKey<'_>],
+) -> Result<Vec<Vec<String>>, sqlx::Error> {
     let mut unread: Vec<Vec<String>> = keys.iter().map(|_| Vec::new()).collect();
-    let rows = sqlx::query(UNREAD)
+    let rows = sqlx::query(UNREAD.on(layout))
         .bind(keys.iter().map(|(shard, ..)| *shard).bind_iter())
         .bind(keys.iter().map(|(_, code, _)| *code).bind_iter())
         .bind(keys.iter().map(|(.., id)| *id).bind_iter())
@@ -71,11 +82,14 @@ pub(super) async fn unread(connection: &mut PgConnection, keys: &[CodedKey<'_>])
     Ok(unread)
 }
 
-pub(super) const KNOWN: &str = "SELECT w.place, x.identity, CASE WHEN x.identity = $5 THEN x.payload END
+pub(super) static KNOWN: Statement = Statement::new(
+    "SELECT w.place, x.identity, CASE WHEN x.identity = $5 THEN x.payload END
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[])
           WITH ORDINALITY AS w (shard, type, id, signal_id, place)
      JOIN overdue.inbox AS x ON x.shard = w.shard AND x.type = w.type AND x.id = w.id AND x.signal_id = w.signal_id
-     ORDER BY w.place";
+      /*citus AND x.shard = ANY ($1)*/
+     ORDER BY w.place",
+);
 
 /// What a stored signal says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,9 +111,13 @@ impl Says {
 }
 
 /// What the row with each of these keys says, in the order of `keys`; `None` where there is none.
-pub(super) async fn known(connection: &mut PgConnection, keys: &[RowKey<'_>]) -> Result<Vec<Option<Says>>, sqlx::Error> {
+pub(super) async fn known(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    keys: &[RowKey<'_>],
+) -> Result<Vec<Option<Says>>, sqlx::Error> {
     let mut known = vec![None; keys.len()];
-    for row in bind_keys(KNOWN, keys).bind(UNCHECKED).fetch_all(connection).await? {
+    for row in bind_keys(KNOWN.on(layout), keys).bind(UNCHECKED).fetch_all(connection).await? {
         known[place(row.try_get(0)?)] = Some(match row.try_get::<Option<&str>, _>(2)? {
             Some(payload) => Says::Payload(unchecked_payload(payload).canonical_hash()),
             None => Says::Identity(row.try_get::<Uuid, _>(1)?.into_bytes()),
@@ -108,19 +126,25 @@ pub(super) async fn known(connection: &mut PgConnection, keys: &[RowKey<'_>]) ->
     Ok(known)
 }
 
-pub(super) const INSERT: &str =
+pub(super) static INSERT: Statement = Statement::new(
     "INSERT INTO overdue.inbox AS x (shard, type, id, signal_id, name, payload, identity, received_at)
-     SELECT w.shard, w.type, w.id, w.signal_id, w.name, w.payload, w.identity, w.received_at
+     SELECT /*one*/w.shard/*citus a.shard*/, w.type, w.id, w.signal_id, w.name, w.payload, w.identity, w.received_at
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::bigint[])
           AS w (shard, type, id, signal_id, name, payload, identity, received_at)
-     ON CONFLICT (shard, type, id, signal_id) DO NOTHING";
+     /*citus JOIN overdue.anchors AS a ON a.shard = w.shard AND a.shard = ANY ($1)*/
+     ON CONFLICT (shard, type, id, signal_id) DO NOTHING",
+);
 
 /// Stores the rows whose keys are free; how many of them were. `rows` is sorted by key, each of which is there once.
-pub(super) async fn insert(connection: &mut PgConnection, rows: &[(CodedKey<'_>, &InboxRow)]) -> Result<u64, sqlx::Error> {
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    rows: &[(CodedKey<'_>, &InboxRow)],
+) -> Result<u64, sqlx::Error> {
     if rows.is_empty() {
         return Ok(0);
     }
-    let done = sqlx::query(INSERT)
+    let done = sqlx::query(INSERT.on(layout))
         .bind(rows.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(rows.iter().map(|((_, code, _), _)| *code).bind_iter())
         .bind(rows.iter().map(|((.., id), _)| *id).bind_iter())
@@ -139,30 +163,36 @@ fn stored_identity(row: &InboxRow) -> Uuid {
     if row.unchecked { UNCHECKED } else { Uuid::from_bytes(row.identity) }
 }
 
-pub(super) const DELETE: &str = "DELETE FROM overdue.inbox AS x
+pub(super) static DELETE: Statement = Statement::new(
+    "DELETE FROM overdue.inbox AS x
      USING unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, signal_id)
-     WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id AND x.signal_id = w.signal_id";
+     WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id AND x.signal_id = w.signal_id
+       /*citus AND x.shard = ANY ($1)*/",
+);
 
 /// Removes rows; those that are there.
-pub(super) async fn delete(connection: &mut PgConnection, mut keys: Vec<RowKey<'_>>) -> Result<(), sqlx::Error> {
+pub(super) async fn delete(connection: &mut PgConnection, layout: &Layout, mut keys: Vec<RowKey<'_>>) -> Result<(), sqlx::Error> {
     if keys.is_empty() {
         return Ok(());
     }
     keys.sort_unstable();
-    bind_keys(DELETE, &keys).execute(connection).await.map(drop)
+    bind_keys(DELETE.on(layout), &keys).execute(connection).await.map(drop)
 }
 
-pub(super) const HOLD: &str = "UPDATE overdue.inbox AS x SET held = true
+pub(super) static HOLD: Statement = Statement::new(
+    "UPDATE overdue.inbox AS x SET held = true
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, signal_id)
-     WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id AND x.signal_id = w.signal_id";
+     WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id AND x.signal_id = w.signal_id
+       /*citus AND x.shard = ANY ($1)*/",
+);
 
 /// Marks rows held; those that are there.
-pub(super) async fn hold(connection: &mut PgConnection, mut keys: Vec<RowKey<'_>>) -> Result<(), sqlx::Error> {
+pub(super) async fn hold(connection: &mut PgConnection, layout: &Layout, mut keys: Vec<RowKey<'_>>) -> Result<(), sqlx::Error> {
     if keys.is_empty() {
         return Ok(());
     }
     keys.sort_unstable();
-    bind_keys(HOLD, &keys).execute(connection).await.map(drop)
+    bind_keys(HOLD.on(layout), &keys).execute(connection).await.map(drop)
 }
 
 pub(super) type Query = sqlx::query::Query<'static, sqlx::Postgres, sqlx::postgres::PgArguments>;
@@ -175,7 +205,8 @@ pub(super) fn bind_keys(sql: &'static str, keys: &[RowKey<'_>]) -> Query {
         .bind(keys.iter().map(|(_, signal_id)| *signal_id).bind_iter())
 }
 
-pub(super) const UNREAD_KEYS: &str = "SELECT x.name, x.id
+pub(super) static UNREAD_KEYS: Statement = Statement::new(
+    "SELECT x.name, x.id
      FROM unnest($1::smallint[]) AS s (shard)
      CROSS JOIN LATERAL (
          SELECT DISTINCT t.name, x.id
@@ -183,18 +214,21 @@ pub(super) const UNREAD_KEYS: &str = "SELECT x.name, x.id
          JOIN overdue.executions AS e ON e.shard = x.shard AND e.type = x.type AND e.id = x.id
          JOIN overdue.types AS t ON t.code = x.type
          WHERE x.shard = s.shard AND NOT x.held AND e.status <> $3
+           /*citus AND x.shard = ANY ($1) AND e.shard = ANY ($1)*/
          ORDER BY t.name, x.id
          LIMIT $2) AS x
      ORDER BY s.shard, x.name, x.id
-     LIMIT $2";
+     LIMIT $2",
+);
 
 /// Existing executions of these shards with rows that are not held, but for blocked ones, by shard and key.
 pub(super) async fn unread_keys(
     connection: &mut PgConnection,
+    layout: &Layout,
     shards: &[i16],
     limit: usize,
 ) -> Result<Vec<WorkflowKey>, sqlx::Error> {
-    sqlx::query(UNREAD_KEYS)
+    sqlx::query(UNREAD_KEYS.on(layout))
         .bind(shards)
         .bind(limit_of(limit))
         .bind(i16::try_from(Status::Blocked.code()).expect("there are few statuses"))
@@ -205,28 +239,32 @@ pub(super) async fn unread_keys(
         .collect()
 }
 
-pub(super) const UNCLAIMED: &str = "SELECT x.type_name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at
+pub(super) static UNCLAIMED: Statement = Statement::new(
+    "SELECT x.type_name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at
      FROM unnest($1::smallint[]) AS s (shard)
      CROSS JOIN LATERAL (
          SELECT t.name AS type_name, x.id, x.signal_id, x.shard, x.name, x.payload, x.identity, x.received_at
          FROM overdue.inbox AS x
          JOIN overdue.types AS t ON t.code = x.type
-         WHERE x.shard = s.shard AND x.received_at < $2 AND NOT x.held
+         WHERE x.shard = s.shard AND x.received_at < $2 AND NOT x.held /*citus AND x.shard = ANY ($1)*/
            AND NOT EXISTS (
-               SELECT 1 FROM overdue.executions AS e WHERE e.shard = x.shard AND e.type = x.type AND e.id = x.id)
+               SELECT 1 FROM overdue.executions AS e WHERE e.shard = x.shard AND e.type = x.type AND e.id = x.id
+               /*citus AND e.shard = ANY ($1)*/)
          ORDER BY x.received_at, t.name, x.id, x.signal_id
          LIMIT $3) AS x
      ORDER BY x.received_at, x.type_name, x.id, x.signal_id
-     LIMIT $3";
+     LIMIT $3",
+);
 
 /// Rows of these shards, received before `before`, without an execution, oldest first.
 pub(super) async fn unclaimed(
     connection: &mut PgConnection,
+    layout: &Layout,
     shards: &[i16],
     before: Timestamp,
     limit: usize,
 ) -> Result<Vec<InboxRow>, sqlx::Error> {
-    sqlx::query(UNCLAIMED)
+    sqlx::query(UNCLAIMED.on(layout))
         .bind(shards)
         .bind(before.as_micros())
         .bind(limit_of(limit))

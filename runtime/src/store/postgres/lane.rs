@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use sqlx::postgres::PgConnection;
 
+use super::anchors;
 use super::commit::Transaction;
 use super::error::Fault;
 use super::values::shard_of;
@@ -101,6 +102,7 @@ impl Work for Raise {
         .fetch_optional(&mut *within.connection)
         .await?;
         let Some(epoch) = epoch else { return Ok(None) };
+        anchors::await_commits(within.connection, &within.layout, &fence.node_id).await?;
         let raised = Fence { epoch, ..fence.clone() };
         record_session(within.connection, &raised).await?;
         within.memory.recorded_epoch = Some(epoch);

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use sqlx::postgres::PgConnection;
 
+use super::layout::Layout;
 use super::types;
 use super::values::{limit_of, stored_shards};
 use crate::id::{WorkflowKey, shard_of};
@@ -41,6 +42,7 @@ impl Conditions {
 /// A page.
 pub(super) async fn page(
     connection: &mut PgConnection,
+    layout: &Layout,
     filter: &Filter,
     after: Option<&Position>,
     limit: usize,
@@ -52,9 +54,18 @@ pub(super) async fn page(
     let mut rows = match filter.due_before {
         Some(before) => {
             let visible = visible_types(filter);
-            rows::due_before(connection, all_shards, before, after, visible.as_deref(), &conditions, wanted).await?
+            let mut rows = Vec::new();
+            for shards in layout.parts_of(all_shards) {
+                let window = rows::Window { shards: &shards, after, before, limit: wanted };
+                rows.extend(rows::due_before(connection, layout, window, visible.as_deref(), &conditions).await?);
+            }
+            if layout.is_distributed() {
+                rows.sort_by_cached_key(|listed| (listed.execution.wake_at, listed.execution.key.clone()));
+                rows.truncate(wanted);
+            }
+            rows
         }
-        None => by_key(connection, filter, after, &conditions, wanted, all_shards).await?,
+        None => by_key(connection, layout, filter, after, &conditions, wanted, all_shards).await?,
     };
     let more = rows.len() > limit;
     rows.truncate(limit);
@@ -106,6 +117,7 @@ fn visible_types(filter: &Filter) -> Option<Vec<String>> {
 /// Types in order, and ids within a type: the key's index is by number of the type, whose order means nothing.
 async fn by_key(
     connection: &mut PgConnection,
+    layout: &Layout,
     filter: &Filter,
     after: Option<&Position>,
     conditions: &Conditions,
@@ -122,8 +134,17 @@ async fn by_key(
         }
         // Ids are not empty, so the empty one is before all.
         let after_id = after.filter(|position| position.workflow_type == name).map_or("", |position| position.id.as_str());
-        let range = rows::Range { shards: all_shards, code, after_id, limit: wanted - found.len() };
-        found.extend(of_type(connection, filter, range, conditions).await?);
+        let limit = wanted - found.len();
+        let mut of_all = Vec::new();
+        for shards in layout.parts_of(all_shards) {
+            let range = rows::Range { shards: &shards, code, after_id, limit };
+            of_all.extend(of_type(connection, layout, filter, range, conditions).await?);
+        }
+        if layout.is_distributed() {
+            of_all.sort_by_cached_key(|listed| listed.execution.key.clone());
+            of_all.truncate(limit);
+        }
+        found.extend(of_all);
         if found.len() >= wanted {
             break;
         }
@@ -133,6 +154,7 @@ async fn by_key(
 
 async fn of_type(
     connection: &mut PgConnection,
+    layout: &Layout,
     filter: &Filter,
     range: rows::Range<'_>,
     conditions: &Conditions,
@@ -140,15 +162,15 @@ async fn of_type(
     if let Some((name, values)) = filter.attributes.first_key_value() {
         let mut merged = BTreeMap::new();
         for value in values {
-            for listed in rows::with_attribute(connection, name, value, range, conditions).await? {
+            for listed in rows::with_attribute(connection, layout, name, value, range, conditions).await? {
                 merged.insert(listed.execution.key.id().to_owned(), listed);
             }
         }
         return Ok(merged.into_values().take(range.limit).collect());
     }
     match (filter.needs_attention, filter.status) {
-        (Some(true), _) => rows::needing_attention(connection, range, conditions).await,
-        (_, Some(Status::Blocked)) => rows::blocked(connection, range, conditions).await,
-        _ => rows::any(connection, range, conditions).await,
+        (Some(true), _) => rows::needing_attention(connection, layout, range, conditions).await,
+        (_, Some(Status::Blocked)) => rows::blocked(connection, layout, range, conditions).await,
+        _ => rows::any(connection, layout, range, conditions).await,
     }
 }

@@ -8,23 +8,26 @@ use uuid::Uuid;
 
 use super::executions::execution_of;
 use super::inbox::content_of;
+use super::layout::Layout;
+use super::statement::Statement;
 use super::values::{or_empty, place};
 use crate::history::Record;
 use crate::id::WorkflowKey;
 use crate::store::{Execution, InboxRow, Loaded};
 use crate::time::Timestamp;
 
-pub(super) const LOAD: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
+pub(super) static LOAD: Statement = Statement::new(
+    "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
             e.needs_attention, e.attempts, e.tombstone IS NOT NULL, w.place, h.first_events, h.events,
             x.signal_ids, x.names, x.payloads, x.identities, x.received, e.tombstone
      FROM unnest($1::smallint[], $2::text[], $3::text[]) WITH ORDINALITY AS w (shard, type, id, place)
      JOIN overdue.types AS t ON t.name = w.type
-     JOIN overdue.executions AS e ON e.shard = w.shard AND e.type = t.code AND e.id = w.id
+     JOIN overdue.executions AS e ON e.shard = w.shard AND e.type = t.code AND e.id = w.id /*citus AND e.shard = ANY ($1)*/
      CROSS JOIN LATERAL (
          SELECT array_agg(h.first_event ORDER BY h.first_event) AS first_events,
                 array_agg(h.events ORDER BY h.first_event) AS events
          FROM overdue.history AS h
-         WHERE h.shard = e.shard AND h.run_id = e.run_id) AS h
+         WHERE h.shard = e.shard AND h.run_id = e.run_id /*citus AND h.shard = ANY ($1)*/) AS h
      CROSS JOIN LATERAL (
          SELECT array_agg(x.signal_id ORDER BY x.received_at, x.signal_id) AS signal_ids,
                 array_agg(x.name ORDER BY x.received_at, x.signal_id) AS names,
@@ -32,17 +35,19 @@ pub(super) const LOAD: &str = "SELECT t.name, e.id, e.shard, e.run_id, e.status,
                 array_agg(x.identity ORDER BY x.received_at, x.signal_id) AS identities,
                 array_agg(x.received_at ORDER BY x.received_at, x.signal_id) AS received
          FROM overdue.inbox AS x
-         WHERE x.shard = e.shard AND x.type = e.type AND x.id = e.id AND NOT x.held) AS x
-     ORDER BY w.place";
+         WHERE x.shard = e.shard AND x.type = e.type AND x.id = e.id AND NOT x.held /*citus AND x.shard = ANY ($1)*/) AS x
+     ORDER BY w.place",
+);
 
 /// Rows, histories and inboxes of the named executions, in the order of `keys`.
 pub(super) async fn load(
     connection: &mut PgConnection,
+    layout: &Layout,
     keys: &[WorkflowKey],
     shards: &[i16],
 ) -> Result<Vec<Option<Loaded>>, sqlx::Error> {
     let mut loaded: Vec<Option<Loaded>> = keys.iter().map(|_| None).collect();
-    let rows = sqlx::query(LOAD)
+    let rows = sqlx::query(LOAD.on(layout))
         .bind(shards)
         .bind(keys.iter().map(WorkflowKey::workflow_type).bind_iter())
         .bind(keys.iter().map(WorkflowKey::id).bind_iter())

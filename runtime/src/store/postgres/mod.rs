@@ -5,28 +5,33 @@
 //! found by reading state.
 
 mod advances;
+mod anchors;
 mod attributes;
 mod callers;
 mod commit;
 mod connection;
 mod deposits;
+mod distribute;
 mod due;
 mod error;
 mod executions;
 mod history;
 mod inbox;
 mod lane;
+mod layout;
 mod list;
 mod load;
 mod migrate;
 mod nodes;
 mod readers;
+mod reads;
 mod requests;
 mod retention;
 mod schema;
 mod settings;
 mod shards;
 mod starts;
+mod statement;
 mod takeover;
 mod tokens;
 mod transfer;
@@ -49,6 +54,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::connection::Target;
 use self::error::store_error;
+use self::layout::Layout;
 use self::readers::{Readers, answer};
 use self::schema::OlderSchema;
 use self::values::stored_shards;
@@ -75,6 +81,7 @@ pub struct PostgresStore {
     facts: StoreFacts,
     all_shards: Vec<i16>,
     target: Target,
+    layout: Layout,
     readers: Readers,
     renewer: PgPool,
     commands: mpsc::Sender<Command>,
@@ -108,7 +115,7 @@ impl PostgresStore {
         if let Some(shards) = shards.filter(|shards| *shards > SHARDS_MAX) {
             return Err(StoreError::Refused(format!("{shards} shards are too many: PostgreSQL stores up to {SHARDS_MAX}")));
         }
-        let target = Target::parse(url)?;
+        let mut target = Target::parse(url)?;
         if target.is_exposed() {
             tracing::warn!(
                 database = target.name(),
@@ -116,24 +123,30 @@ impl PostgresStore {
             );
         }
         let mut connection = Self::session(&target).await?;
-        let (version, shards) = match Self::prepare(&mut connection, &target, shards, usage).await {
+        let (version, shards, layout) = match Self::prepare(&mut connection, &target, shards, usage).await {
             Ok(prepared) => prepared,
             Err(error) => {
                 let _ = connection.close().await;
                 return Err(error);
             }
         };
+        if layout.is_distributed() {
+            let _ = connection.close().await;
+            target = target.distributed();
+            connection = Self::session(&target).await?;
+        }
         let engine = if usage == Use::Copy { target.copying_readers() } else { target.engine_readers() };
         let readers = Readers { engine, people: target.people_readers() };
         let (commands, queue) = mpsc::channel(writer::COMMANDS_MAX);
         #[expect(clippy::disallowed_methods, reason = "the writer is this store's own and ends with it")]
-        tokio::spawn(Writer::new(target.clone(), shards, usage, connection).run(queue));
+        tokio::spawn(Writer::new(target.clone(), shards, layout.clone(), usage, connection).run(queue));
         Ok(Self {
             facts: StoreFacts { shards, database: format!("PostgreSQL {version}"), sharing: Sharing::Shared },
             all_shards: stored_shards(&(0..shards).collect::<Vec<_>>()),
             readers,
             renewer: target.renewer(),
             target,
+            layout,
             commands,
         })
     }
@@ -149,6 +162,19 @@ impl PostgresStore {
         let migrated = schema::prepare(&mut connection, &target, OlderSchema::Migrate).await;
         let _ = connection.close().await;
         migrated
+    }
+
+    /// Distributes the tables by shard over the workers of Citus, which is installed in the database. What is distributed
+    /// already is left as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the database cannot be reached, has no Citus or no worker, or while a node uses it.
+    pub async fn distribute(url: &str) -> Result<(), StoreError> {
+        let target = Target::parse(url)?;
+        let mut connection = target.open_migrator(distribute::LOCK_WAIT_MAX).await?;
+        let distributed = distribute::distribute(&mut connection, target.durability).await;
+        let _ = connection.close().await;
+        distributed
     }
 
     /// Lets a database role start workflows and send signals by `overdue.start_workflow` and `overdue.signal_workflow`, and
@@ -185,7 +211,7 @@ impl PostgresStore {
         target: &Target,
         shards: Option<u16>,
         usage: Use,
-    ) -> Result<(String, u16), StoreError> {
+    ) -> Result<(String, u16, Layout), StoreError> {
         let version = settings::check_server(connection, target.durability).await?;
         schema::prepare(connection, target, OlderSchema::Refuse).await?;
         let shards = match shards {
@@ -196,7 +222,14 @@ impl PostgresStore {
             Use::Serve => transfer::standing(connection, target.url()).await.map_err(store_error)?.check_servable()?,
             Use::Copy => transfer::keep_others_off(connection, target).await?,
         }
-        Ok((version, shards))
+        let layout = distribute::layout(connection, target.durability).await?;
+        if usage == Use::Copy && layout.is_distributed() {
+            return Err(StoreError::Refused(format!(
+                "{} is distributed and cannot be copied: copy into a database of one server, then run `overdue migrate --distribute`",
+                target.url()
+            )));
+        }
+        Ok((version, shards, layout))
     }
 
     /// The shard of an execution.
@@ -226,13 +259,21 @@ impl Store for PostgresStore {
         &self.facts
     }
 
+    fn placement(&self, shard: u16) -> u32 {
+        self.layout.place(shard)
+    }
+
     async fn join(&self, node: &NewNode) -> Result<Fence, StoreError> {
         self.ask(|answer| Command::Join(nodes::Join(node.clone()), answer)).await
     }
 
     async fn renew(&self, fence: &Fence, lease: Duration) -> Result<Option<Membership>, StoreError> {
         let mut connection = self.renewer.acquire().await.map_err(store_error)?;
-        answer(nodes::renew(&mut connection, &fence.node_id, lease)).await
+        let renewed = answer(nodes::renew(&mut connection, &fence.node_id, lease)).await?;
+        if self.layout.is_distributed() {
+            answer(self.layout.refresh(&mut connection)).await?;
+        }
+        Ok(renewed)
     }
 
     async fn claim(&self, fence: &Fence, most: usize) -> Result<Vec<u16>, CommitError> {
@@ -250,7 +291,7 @@ impl Store for PostgresStore {
         }
         // A caller that goes away leaves no transaction half way: the task goes on.
         #[expect(clippy::disallowed_methods, reason = "the task is this store's own and ends by itself")]
-        let taking = tokio::spawn(takeover::take_over(self.target.clone(), node_id.to_owned(), lease));
+        let taking = tokio::spawn(takeover::take_over(self.target.clone(), self.layout.clone(), node_id.to_owned(), lease));
         taking.await.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
     }
 
@@ -269,7 +310,7 @@ impl Store for PostgresStore {
 
     async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
         let shards = stored_shards(&keys.iter().map(|key| self.shard(key)).collect::<Vec<_>>());
-        answer(load::load(&mut *self.readers.connection().await?, keys, &shards)).await
+        answer(reads::load(&mut *self.readers.connection().await?, &self.layout, keys, &shards)).await
     }
 
     async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {
@@ -278,7 +319,7 @@ impl Store for PostgresStore {
 
     async fn due(&self, shards: &[u16], until: Timestamp, limit_per_shard: usize) -> Result<Vec<Due>, StoreError> {
         let shards = stored_shards(shards);
-        answer(due::due(&mut *self.readers.connection().await?, &shards, until, limit_per_shard)).await
+        answer(reads::due(&mut *self.readers.connection().await?, &self.layout, &shards, until, limit_per_shard)).await
     }
 
     async fn upcoming(
@@ -290,17 +331,17 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Due>, StoreError> {
         let shards = stored_shards(shards);
         let mut connection = self.readers.connection().await?;
-        answer(due::upcoming(&mut connection, &shards, after, until, limit_per_shard)).await
+        answer(reads::upcoming(&mut connection, &self.layout, &shards, after, until, limit_per_shard)).await
     }
 
     async fn unread(&self, shards: &[u16], limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         let shards = stored_shards(shards);
-        answer(inbox::unread_keys(&mut *self.readers.connection().await?, &shards, limit)).await
+        answer(reads::unread_keys(&mut *self.readers.connection().await?, &self.layout, &shards, limit)).await
     }
 
     async fn unclaimed(&self, shards: &[u16], before: Timestamp, limit: usize) -> Result<Vec<InboxRow>, StoreError> {
         let shards = stored_shards(shards);
-        answer(inbox::unclaimed(&mut *self.readers.connection().await?, &shards, before, limit)).await
+        answer(reads::unclaimed(&mut *self.readers.connection().await?, &self.layout, &shards, before, limit)).await
     }
 
     async fn retirable(
@@ -331,7 +372,7 @@ impl Store for PostgresStore {
 
     async fn requested_starts(&self, shards: &[u16], types: &[String], limit: usize) -> Result<Vec<RequestedStart>, StoreError> {
         let mut connection = self.readers.connection().await?;
-        requests::requested(&mut connection, &stored_shards(shards), types, limit).await.map_err(store_error)
+        answer(reads::requested(&mut connection, &self.layout, &stored_shards(shards), types, limit)).await
     }
 
     async fn requested_start(&self, key: &WorkflowKey) -> Result<Option<RequestedStart>, StoreError> {
@@ -342,7 +383,7 @@ impl Store for PostgresStore {
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
         let mut connection = self.readers.page().await?;
-        answer(list::page(&mut connection, filter, after, limit, &self.all_shards)).await
+        answer(list::page(&mut connection, &self.layout, filter, after, limit, &self.all_shards)).await
     }
 
     async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError> {

@@ -9,8 +9,10 @@ use sqlx::Row;
 use sqlx::postgres::types::PgInterval;
 use sqlx::postgres::{PgConnection, PgRow};
 
+use super::anchors;
 use super::commit::Transaction;
 use super::error::Fault;
+use super::layout::Layout;
 use super::values::or_empty;
 use super::writer::Work;
 use super::{lane, transfer};
@@ -33,7 +35,7 @@ impl Work for Join {
         {
             // It is an earlier life of this very process: whatever session it had is of no use any more.
             lane::end_recorded_session(within.connection, replaced).await?;
-            end(within.connection, replaced, Some(&node.node_id)).await?;
+            end(within.connection, &within.layout, replaced, Some(&node.node_id)).await?;
         }
         Ok(fence)
     }
@@ -48,7 +50,7 @@ impl Work for Leave {
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<(), Fault> {
         let fence = &self.0;
         if lock(within.connection, &fence.node_id).await? && holds(within.connection, fence).await? {
-            end(within.connection, &fence.node_id, None).await?;
+            end(within.connection, &within.layout, &fence.node_id, None).await?;
         }
         Ok(())
     }
@@ -84,8 +86,9 @@ async fn holds(connection: &mut PgConnection, fence: &Fence) -> Result<bool, Fau
 
 /// Ends a node whose row is locked: first its lanes, which waits for the commit under way, then nothing more of it can
 /// come; its shards go to the heir, or to nobody.
-pub(super) async fn end(connection: &mut PgConnection, node_id: &str, heir: Option<&str>) -> Result<(), Fault> {
+pub(super) async fn end(connection: &mut PgConnection, layout: &Layout, node_id: &str, heir: Option<&str>) -> Result<(), Fault> {
     sqlx::query("DELETE FROM overdue.lanes WHERE node_id = $1").bind(node_id).execute(&mut *connection).await?;
+    anchors::await_commits(connection, layout, node_id).await?;
     sqlx::query("UPDATE overdue.shards SET node_id = $2, epoch = epoch + 1, freed_at = clock_timestamp() WHERE node_id = $1")
         .bind(node_id)
         .bind(heir)
@@ -96,7 +99,7 @@ pub(super) async fn end(connection: &mut PgConnection, node_id: &str, heir: Opti
 }
 
 /// Ends every node there is, dead or alive, and with it the session in which it may hold its lane.
-pub(super) async fn end_all(connection: &mut PgConnection) -> Result<(), Fault> {
+pub(super) async fn end_all(connection: &mut PgConnection, layout: &Layout) -> Result<(), Fault> {
     let node_ids: Vec<String> =
         sqlx::query_scalar("SELECT node_id FROM overdue.nodes ORDER BY node_id").fetch_all(&mut *connection).await?;
     for node_id in &node_ids {
@@ -104,7 +107,7 @@ pub(super) async fn end_all(connection: &mut PgConnection) -> Result<(), Fault> 
     }
     for node_id in &node_ids {
         lock(connection, node_id).await?;
-        end(connection, node_id, None).await?;
+        end(connection, layout, node_id, None).await?;
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ use super::commit::Transaction;
 use super::error::Fault;
 use super::executions::CodedKey;
 use super::inbox::{self, RowKey};
+use super::layout::Layout;
+use super::statement::Statement;
 use super::values::{limit_of, shard_of};
 use super::writer::Work;
 use crate::id::WorkflowKey;
@@ -32,27 +34,30 @@ impl Work for Declare {
     }
 }
 
-pub(super) const REQUESTED: &str = "SELECT r.name, r.id, r.shard, r.input, r.attributes, r.start_at, r.refused
+pub(super) static REQUESTED: Statement = Statement::new(
+    "SELECT r.name, r.id, r.shard, r.input, r.attributes, r.start_at, r.refused, r.requested_at
      FROM unnest($1::smallint[]) AS s (shard)
      CROSS JOIN LATERAL (
          SELECT t.name, r.id, r.shard, r.input, r.attributes, r.start_at, r.refused, r.requested_at
          FROM overdue.starts AS r
          JOIN overdue.types AS t ON t.code = r.type
-         WHERE r.shard = s.shard AND r.refused IS NULL AND t.name = ANY ($2)
+         WHERE r.shard = s.shard /*citus AND r.shard = ANY ($1)*/ AND r.refused IS NULL AND t.name = ANY ($2)
          ORDER BY r.requested_at
          LIMIT $3) AS r
      ORDER BY r.requested_at, r.name, r.id
-     LIMIT $3";
+     LIMIT $3",
+);
 
-/// Starts of these types that were asked for in these shards and not refused, oldest first.
+/// Starts of these types that were asked for in these shards and not refused, oldest first, with the times of asking.
 pub(super) async fn requested(
     connection: &mut PgConnection,
+    layout: &Layout,
     shards: &[i16],
     types: &[String],
     limit: usize,
-) -> Result<Vec<RequestedStart>, sqlx::Error> {
-    let rows = sqlx::query(REQUESTED).bind(shards).bind(types).bind(limit_of(limit)).fetch_all(connection).await?;
-    rows.iter().map(requested_of).collect()
+) -> Result<Vec<(i64, RequestedStart)>, sqlx::Error> {
+    let rows = sqlx::query(REQUESTED.on(layout)).bind(shards).bind(types).bind(limit_of(limit)).fetch_all(connection).await?;
+    rows.iter().map(|row| Ok((row.try_get(7)?, requested_of(row)?))).collect()
 }
 
 pub(super) const FIND: &str = "SELECT t.name, r.id, r.shard, r.input, r.attributes, r.start_at, r.refused
@@ -107,13 +112,17 @@ pub(super) async fn insert(
         .map(drop)
 }
 
-const DELETE: &str = "DELETE FROM overdue.starts AS r
+static DELETE: Statement = Statement::new(
+    "DELETE FROM overdue.starts AS r
      USING unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
-     WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id";
+     WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id /*citus AND r.shard = ANY ($1)*/",
+);
 
-const REFUSE: &str = "UPDATE overdue.starts AS r SET refused = w.reason
+static REFUSE: Statement = Statement::new(
+    "UPDATE overdue.starts AS r SET refused = w.reason
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, reason)
-     WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id";
+     WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id /*citus AND r.shard = ANY ($1)*/",
+);
 
 /// Settles the requests of starts that were made: removed, or refused where the key exists by another request.
 pub(super) async fn settle(
@@ -133,14 +142,14 @@ pub(super) async fn settle(
     }
     if !made.is_empty() {
         made.sort_unstable();
-        sqlx::query(DELETE)
+        sqlx::query(DELETE.on(&within.layout))
             .bind(made.iter().map(|(shard, ..)| *shard).bind_iter())
             .bind(made.iter().map(|(_, code, _)| *code).bind_iter())
             .bind(made.iter().map(|(.., id)| *id).bind_iter())
             .execute(&mut *within.connection)
             .await?;
     }
-    note(within.connection, contradicted).await
+    note(within.connection, &within.layout, contradicted).await
 }
 
 /// Notes what is not taken up: requests with the reason, signals as held.
@@ -158,16 +167,16 @@ pub(super) async fn refuse(
             None => requests.push((key, &refuse.reason)),
         }
     }
-    inbox::hold(within.connection, signals).await?;
-    note(within.connection, requests).await
+    inbox::hold(within.connection, &within.layout, signals).await?;
+    note(within.connection, &within.layout, requests).await
 }
 
-async fn note(connection: &mut PgConnection, mut reasons: Vec<(CodedKey<'_>, &str)>) -> Result<(), Fault> {
+async fn note(connection: &mut PgConnection, layout: &Layout, mut reasons: Vec<(CodedKey<'_>, &str)>) -> Result<(), Fault> {
     if reasons.is_empty() {
         return Ok(());
     }
     reasons.sort_unstable();
-    sqlx::query(REFUSE)
+    sqlx::query(REFUSE.on(layout))
         .bind(reasons.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(reasons.iter().map(|((_, code, _), _)| *code).bind_iter())
         .bind(reasons.iter().map(|((.., id), _)| *id).bind_iter())

@@ -8,6 +8,8 @@ use sqlx::postgres::{PgBindIterExt, PgConnection, PgRow};
 use super::commit::Transaction;
 use super::error::{Fault, unreadable};
 use super::executions::{self, CodedKey};
+use super::layout::Layout;
+use super::statement::Statement;
 use super::values::{limit_of, place, stored_rev, stored_run, stored_shards};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Closed, Forget, Outcome, Retire};
@@ -113,7 +115,7 @@ pub(super) async fn apply(
         coded.push((within.key_in(shard, key).await?, *end));
     }
     let (mut retired, mut forgotten) = (Vec::new(), Vec::new());
-    let verdicts = judge(within.connection, &coded).await?;
+    let verdicts = judge(within.connection, &within.layout, &coded).await?;
     for (((index, _), (key, end)), refused) in ends.iter().zip(&coded).zip(verdicts) {
         outcomes[*index] = Some(match (refused, end) {
             (Some(refused), _) => refused,
@@ -129,26 +131,33 @@ pub(super) async fn apply(
     }
     retired.sort_unstable_by_key(|(key, _)| *key);
     forgotten.sort_unstable();
-    retire(within.connection, &retired).await?;
-    forget(within.connection, &forgotten).await
+    retire(within.connection, &within.layout, &retired).await?;
+    forget(within.connection, &within.layout, &forgotten).await
 }
 
-pub(super) const JUDGE: &str = "SELECT w.place, e.id IS NOT NULL, (
-         SELECT true FROM overdue.inbox AS x WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id LIMIT 1) IS NOT NULL
+pub(super) static JUDGE: Statement = Statement::new(
+    "SELECT w.place, e.id IS NOT NULL, (
+         SELECT true FROM overdue.inbox AS x WHERE x.shard = w.shard AND x.type = w.type AND x.id = w.id
+         /*citus AND x.shard = ANY ($1)*/ LIMIT 1) IS NOT NULL
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::uuid[], $5::integer[], $6::boolean[])
           WITH ORDINALITY AS w (shard, type, id, run_id, rev, retired, place)
      LEFT JOIN overdue.executions AS e
        ON e.shard = w.shard AND e.type = w.type AND e.id = w.id AND e.run_id = w.run_id AND e.rev = w.rev
-      AND e.closed_at IS NOT NULL AND (e.tombstone IS NOT NULL) = w.retired
-     ORDER BY w.place";
+      AND e.closed_at IS NOT NULL AND (e.tombstone IS NOT NULL) = w.retired /*citus AND e.shard = ANY ($1)*/
+     ORDER BY w.place",
+);
 
 /// Why each of them is refused, if it is. Locks the rows first: like a guarded transition it must not miss a signal that is
 /// just being stored.
-async fn judge(connection: &mut PgConnection, ends: &[(CodedKey<'_>, End<'_>)]) -> Result<Vec<Option<Outcome>>, Fault> {
+async fn judge(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    ends: &[(CodedKey<'_>, End<'_>)],
+) -> Result<Vec<Option<Outcome>>, Fault> {
     let keys: Vec<CodedKey<'_>> = ends.iter().map(|(key, _)| *key).collect();
-    executions::lock(connection, &keys).await?;
+    executions::lock(connection, layout, &keys).await?;
     let revs = ends.iter().map(|(_, end)| stored_rev(end.parts().3)).collect::<Result<Vec<i32>, Fault>>()?;
-    let rows = sqlx::query(JUDGE)
+    let rows = sqlx::query(JUDGE.on(layout))
         .bind(keys.iter().map(|(shard, ..)| *shard).bind_iter())
         .bind(keys.iter().map(|(_, code, _)| *code).bind_iter())
         .bind(keys.iter().map(|(.., id)| *id).bind_iter())
@@ -169,21 +178,27 @@ async fn judge(connection: &mut PgConnection, ends: &[(CodedKey<'_>, End<'_>)]) 
     Ok(verdicts)
 }
 
-async fn retire(connection: &mut PgConnection, retired: &[(CodedKey<'_>, &Retire)]) -> Result<(), Fault> {
+async fn retire(connection: &mut PgConnection, layout: &Layout, retired: &[(CodedKey<'_>, &Retire)]) -> Result<(), Fault> {
     if retired.is_empty() {
         return Ok(());
     }
-    delete_histories(connection, retired).await?;
-    delete_attributes(connection, retired).await?;
-    strip(connection, retired).await
+    delete_histories(connection, layout, retired).await?;
+    delete_attributes(connection, layout, retired).await?;
+    strip(connection, layout, retired).await
 }
 
-pub(super) const DELETE_HISTORIES: &str = "DELETE FROM overdue.history AS h
+pub(super) static DELETE_HISTORIES: Statement = Statement::new(
+    "DELETE FROM overdue.history AS h
      USING unnest($1::smallint[], $2::uuid[]) AS w (shard, run_id)
-     WHERE h.shard = w.shard AND h.run_id = w.run_id";
+     WHERE h.shard = w.shard AND h.run_id = w.run_id /*citus AND h.shard = ANY ($1)*/",
+);
 
-async fn delete_histories(connection: &mut PgConnection, retired: &[(CodedKey<'_>, &Retire)]) -> Result<(), Fault> {
-    sqlx::query(DELETE_HISTORIES)
+async fn delete_histories(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    retired: &[(CodedKey<'_>, &Retire)],
+) -> Result<(), Fault> {
+    sqlx::query(DELETE_HISTORIES.on(layout))
         .bind(retired.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(retired.iter().map(|(_, retire)| stored_run(retire.run_id)).bind_iter())
         .execute(connection)
@@ -191,12 +206,18 @@ async fn delete_histories(connection: &mut PgConnection, retired: &[(CodedKey<'_
     Ok(())
 }
 
-pub(super) const DELETE_ATTRIBUTES: &str = "DELETE FROM overdue.attributes AS a
+pub(super) static DELETE_ATTRIBUTES: Statement = Statement::new(
+    "DELETE FROM overdue.attributes AS a
      USING unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
-     WHERE a.shard = w.shard AND a.type = w.type AND a.id = w.id";
+     WHERE a.shard = w.shard AND a.type = w.type AND a.id = w.id /*citus AND a.shard = ANY ($1)*/",
+);
 
-async fn delete_attributes(connection: &mut PgConnection, retired: &[(CodedKey<'_>, &Retire)]) -> Result<(), Fault> {
-    sqlx::query(DELETE_ATTRIBUTES)
+async fn delete_attributes(
+    connection: &mut PgConnection,
+    layout: &Layout,
+    retired: &[(CodedKey<'_>, &Retire)],
+) -> Result<(), Fault> {
+    sqlx::query(DELETE_ATTRIBUTES.on(layout))
         .bind(retired.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(retired.iter().map(|((_, code, _), _)| *code).bind_iter())
         .bind(retired.iter().map(|((.., id), _)| *id).bind_iter())
@@ -205,13 +226,15 @@ async fn delete_attributes(connection: &mut PgConnection, retired: &[(CodedKey<'
     Ok(())
 }
 
-pub(super) const STRIP: &str = "UPDATE overdue.executions AS e
+pub(super) static STRIP: Statement = Statement::new(
+    "UPDATE overdue.executions AS e
      SET rev = e.rev + 1, needs_attention = false, attempts = NULL, tombstone = w.tombstone
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::bytea[]) AS w (shard, type, id, tombstone)
-     WHERE e.shard = w.shard AND e.type = w.type AND e.id = w.id";
+     WHERE e.shard = w.shard AND e.type = w.type AND e.id = w.id /*citus AND e.shard = ANY ($1)*/",
+);
 
-async fn strip(connection: &mut PgConnection, retired: &[(CodedKey<'_>, &Retire)]) -> Result<(), Fault> {
-    sqlx::query(STRIP)
+async fn strip(connection: &mut PgConnection, layout: &Layout, retired: &[(CodedKey<'_>, &Retire)]) -> Result<(), Fault> {
+    sqlx::query(STRIP.on(layout))
         .bind(retired.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(retired.iter().map(|((_, code, _), _)| *code).bind_iter())
         .bind(retired.iter().map(|((.., id), _)| *id).bind_iter())
@@ -221,15 +244,17 @@ async fn strip(connection: &mut PgConnection, retired: &[(CodedKey<'_>, &Retire)
     Ok(())
 }
 
-pub(super) const DELETE: &str = "DELETE FROM overdue.executions AS e
+pub(super) static DELETE: Statement = Statement::new(
+    "DELETE FROM overdue.executions AS e
      USING unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
-     WHERE e.shard = w.shard AND e.type = w.type AND e.id = w.id";
+     WHERE e.shard = w.shard AND e.type = w.type AND e.id = w.id /*citus AND e.shard = ANY ($1)*/",
+);
 
-async fn forget(connection: &mut PgConnection, forgotten: &[CodedKey<'_>]) -> Result<(), Fault> {
+async fn forget(connection: &mut PgConnection, layout: &Layout, forgotten: &[CodedKey<'_>]) -> Result<(), Fault> {
     if forgotten.is_empty() {
         return Ok(());
     }
-    sqlx::query(DELETE)
+    sqlx::query(DELETE.on(layout))
         .bind(forgotten.iter().map(|(shard, ..)| *shard).bind_iter())
         .bind(forgotten.iter().map(|(_, code, _)| *code).bind_iter())
         .bind(forgotten.iter().map(|(.., id)| *id).bind_iter())

@@ -152,7 +152,7 @@ async fn lowest_compatible(connection: &mut PgConnection) -> Result<i64, StoreEr
         .map_err(store_error)
 }
 
-async fn stored_shards(connection: &mut PgConnection) -> Result<Option<i32>, StoreError> {
+pub(super) async fn stored_shards(connection: &mut PgConnection) -> Result<Option<i32>, StoreError> {
     sqlx::query_scalar("SELECT shards::integer FROM overdue.meta WHERE one = 1")
         .fetch_optional(connection)
         .await

@@ -49,7 +49,7 @@ pub(super) async fn create(within: &mut Transaction<'_>, new: &[&NewExecution]) 
     sorted.sort_by_key(|(key, _)| *key);
     sorted.dedup_by(|(_, later), (_, first)| later.key == first.key);
 
-    let created: BTreeMap<(i16, i16, String), bool> = executions::insert(within.connection, &sorted).await?.into_iter().collect();
+    let created = insert(within, &sorted).await?;
     let mut signals_wait = HashMap::new();
     let mut taken = Vec::new();
     sorted.retain(|((shard, code, id), new)| match created.get(&(*shard, *code, (*id).to_owned())) {
@@ -65,10 +65,10 @@ pub(super) async fn create(within: &mut Transaction<'_>, new: &[&NewExecution]) 
     let existing = existing(within, &taken).await?;
 
     let records = sorted.iter().map(|((shard, ..), new)| (*shard, new.run_id, &new.record)).collect();
-    history::append(within.connection, records).await?;
+    history::append(within.connection, &within.layout, records).await?;
     let attributes =
         sorted.iter().flat_map(|(key, new)| new.attributes.iter().map(|(name, value)| (*key, name.as_str(), value))).collect();
-    attributes::insert(within.connection, attributes).await?;
+    attributes::insert(within.connection, &within.layout, attributes).await?;
 
     let creation = |new: &&NewExecution| match (signals_wait.get(&new.key), existing.get(&new.key)) {
         (Some(inbox), _) => Ok(Creation::Created { inbox: *inbox }),
@@ -79,6 +79,20 @@ pub(super) async fn create(within: &mut Transaction<'_>, new: &[&NewExecution]) 
     new.iter().map(creation).collect()
 }
 
+/// Creates the rows whose keys are free; those that were, and whether unread inbox rows wait for them.
+async fn insert(
+    within: &mut Transaction<'_>,
+    rows: &[(executions::CodedKey<'_>, &NewExecution)],
+) -> Result<BTreeMap<(i16, i16, String), bool>, Fault> {
+    let created = executions::insert(within.connection, &within.layout, rows).await?;
+    if created.iter().all(|(_, inbox)| inbox.is_some()) {
+        return Ok(created.into_iter().filter_map(|(key, inbox)| Some((key, inbox?))).collect());
+    }
+    let keys: Vec<executions::CodedKey<'_>> = created.iter().map(|((shard, code, id), _)| (*shard, *code, id.as_str())).collect();
+    let unread = inbox::unread(within.connection, &within.layout, &keys).await?;
+    Ok(created.into_iter().map(|(key, _)| key).zip(unread.iter().map(|unread| !unread.is_empty())).collect())
+}
+
 async fn existing(
     within: &mut Transaction<'_>,
     taken: &[executions::CodedKey<'_>],
@@ -86,7 +100,7 @@ async fn existing(
     if taken.is_empty() {
         return Ok(HashMap::new());
     }
-    let found = executions::existing(within.connection, taken).await?;
+    let found = executions::existing(within.connection, &within.layout, taken).await?;
     Ok(found.into_iter().map(|execution| (execution.key.clone(), execution)).collect())
 }
 
@@ -96,5 +110,5 @@ async fn take_up(within: &mut Transaction<'_>, new: &[&NewExecution]) -> Result<
     for (key, signal_id) in new.iter().flat_map(|new| &new.consume) {
         rows.push((within.key(key).await?, signal_id));
     }
-    Ok(inbox::delete(within.connection, rows).await?)
+    Ok(inbox::delete(within.connection, &within.layout, rows).await?)
 }

@@ -10,6 +10,7 @@ use sqlx::{Connection, Executor};
 
 use super::connection::Target;
 use super::error::{Failure, Fault};
+use super::layout::Layout;
 use super::{lane, nodes};
 use crate::store::StoreError;
 
@@ -20,11 +21,11 @@ const TRIES_MAX: u32 = 4;
 
 /// Ends the node and frees its shards; false when it is alive, is gone already, or the database has not been up for
 /// `lease`: after a restart every node is late, and gets that long to come back.
-pub(super) async fn take_over(target: Target, node_id: String, lease: Duration) -> Result<bool, StoreError> {
+pub(super) async fn take_over(target: Target, layout: Layout, node_id: String, lease: Duration) -> Result<bool, StoreError> {
     let mut connection = target.open_taker(LOCK_WAIT_MAX).await.map_err(super::error::store_error)?;
     let mut tries = 1;
     let ended = loop {
-        match end(&mut connection, &node_id, lease).await {
+        match end(&mut connection, &layout, &node_id, lease).await {
             Err(failure) if failure.is_contention() && tries < TRIES_MAX => {
                 let _ = connection.execute(sqlx::raw_sql("ROLLBACK")).await;
                 if let Err(error) = lane::end_recorded_session(&mut connection, &node_id).await {
@@ -40,12 +41,12 @@ pub(super) async fn take_over(target: Target, node_id: String, lease: Duration) 
     ended.map_err(Failure::of_small_write)
 }
 
-async fn end(connection: &mut PgConnection, node_id: &str, lease: Duration) -> Result<bool, Failure> {
+async fn end(connection: &mut PgConnection, layout: &Layout, node_id: &str, lease: Duration) -> Result<bool, Failure> {
     let before = |error: sqlx::Error| Failure::Before(error.into());
     connection.execute(sqlx::raw_sql("BEGIN")).await.map_err(before)?;
     let dead = is_dead(connection, node_id, lease).await.map_err(Failure::Before)?;
     if dead {
-        nodes::end(connection, node_id, None).await.map_err(Failure::Before)?;
+        nodes::end(connection, layout, node_id, None).await.map_err(Failure::Before)?;
     }
     connection.execute(sqlx::raw_sql("COMMIT")).await.map_err(Failure::At)?;
     Ok(dead)

@@ -137,7 +137,7 @@ impl Work for Mark {
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<(), Fault> {
         let (copying_from, moved_to) = (self.copying_from.as_ref(), self.moved_to.as_ref());
-        nodes::end_all(within.connection).await?;
+        nodes::end_all(within.connection, &within.layout).await?;
         sqlx::query(
             "UPDATE overdue.transfer SET copying_from_id = $1, copying_from = $2, moved_to_id = $3, moved_to = $4 WHERE one = 1",
         )

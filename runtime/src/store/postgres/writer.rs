@@ -15,6 +15,7 @@ use super::commit::{Batch, Memory, Transaction};
 use super::connection::Target;
 use super::error::{Failure, Fault, is_definite, silent};
 use super::lane::Raise;
+use super::layout::Layout;
 use super::nodes::{Join, Leave};
 use super::requests::Declare;
 
@@ -64,6 +65,7 @@ pub(super) enum Command {
 pub(super) struct Writer {
     target: Target,
     shards: u16,
+    layout: Layout,
     usage: Use,
     /// `None` after a failure that cannot be rolled back; the next command opens another.
     connection: Option<PgConnection>,
@@ -71,8 +73,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(target: Target, shards: u16, usage: Use, connection: PgConnection) -> Self {
-        Self { target, shards, usage, connection: Some(connection), memory: Memory::default() }
+    pub(super) fn new(target: Target, shards: u16, layout: Layout, usage: Use, connection: PgConnection) -> Self {
+        Self { target, shards, layout, usage, connection: Some(connection), memory: Memory::default() }
     }
 
     /// Serves until told to close, or until nobody is left to tell.
@@ -143,14 +145,27 @@ impl Writer {
     async fn try_transact<W: Work>(&mut self, work: &W) -> Result<W::Value, Failure> {
         self.begin().await.map_err(|error| Failure::Before(error.into()))?;
         let Some(connection) = &mut self.connection else { return Err(Failure::Before(lost().into())) };
-        let mut transaction = Transaction { connection, memory: &mut self.memory, shards: self.shards, url: self.target.url() };
+        let (shards, layout, url) = (self.shards, self.layout.clone(), self.target.url());
+        let mut transaction = Transaction { connection, memory: &mut self.memory, shards, layout, url };
         let applied = tokio::time::timeout(ANSWER_MAX, work.apply(&mut transaction)).await;
         match applied.unwrap_or_else(|_| Err(silent().into())) {
-            Ok(value) => self.end().await.map(|()| value).map_err(Failure::At),
+            Ok(value) => self.end().await.map(|()| value).map_err(|error| Failure::of_commit(error, &self.layout)),
             Err(fault) => {
                 self.roll_back(&fault).await;
-                Err(Failure::Before(fault))
+                Err(Failure::Before(self.looked_up(fault).await))
             }
+        }
+    }
+
+    /// A statement that Citus cannot take concerns more than one place: one was split. With the places as they are now the
+    /// transaction is tried again.
+    async fn looked_up(&mut self, fault: Fault) -> Fault {
+        let Some(connection) = self.connection.as_mut().filter(|_| self.layout.is_distributed() && fault.is_unsupported()) else {
+            return fault;
+        };
+        match self.layout.refresh(connection).await {
+            Ok(()) => Fault::Overtaken("the place of a shard"),
+            Err(error) => error.into(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What only the shared store does: schemas, settings, sessions, other nodes, query plans.
 
 mod cancel;
+mod citus;
 mod faults;
 mod lost;
 mod moving;

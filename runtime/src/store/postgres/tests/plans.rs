@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Executor, Row};
 use tokio::sync::OnceCell;
 
 use super::{database, session};
+use crate::store::postgres::layout::Layout;
 use crate::store::postgres::list::{self, rows};
 use crate::store::postgres::{attributes, due, executions, history, inbox, load, nodes, requests, retention};
 
@@ -64,38 +65,48 @@ fn reads() -> Vec<(&'static str, &'static str, String, &'static str)> {
     let shards = shards();
     let runs = "ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[]";
     vec![
-        ("due", due::DUE, format!("{shards}, 5000, 10"), "executions_due"),
-        ("upcoming", due::UPCOMING, format!("{shards}, 3000, 5000, 10"), "executions_due"),
+        ("due", due::DUE.on(&Layout::One), format!("{shards}, 5000, 10"), "executions_due"),
+        ("upcoming", due::UPCOMING.on(&Layout::One), format!("{shards}, 3000, 5000, 10"), "executions_due"),
         ("find", executions::FIND, "1::smallint, 'type-2', 'order-1'".into(), "executions_pkey"),
         (
             "load",
-            load::LOAD,
+            load::LOAD.on(&Layout::One),
             "ARRAY[1, 2]::smallint[], ARRAY['type-2', 'type-3'], ARRAY['order-1', 'order-2']".into(),
             "history_pkey",
         ),
-        ("unread", inbox::UNREAD_KEYS, format!("{shards}, 100, 1::smallint"), "executions_pkey"),
-        ("unclaimed", inbox::UNCLAIMED, format!("{shards}, 5, 100"), "inbox"),
-        ("requested starts", requests::REQUESTED, format!("{shards}, ARRAY['type-2', 'type-3'], 100"), "starts_requested"),
+        ("unread", inbox::UNREAD_KEYS.on(&Layout::One), format!("{shards}, 100, 1::smallint"), "executions_pkey"),
+        ("unclaimed", inbox::UNCLAIMED.on(&Layout::One), format!("{shards}, 5, 100"), "inbox"),
+        (
+            "requested starts",
+            requests::REQUESTED.on(&Layout::One),
+            format!("{shards}, ARRAY['type-2', 'type-3'], 100"),
+            "starts_requested",
+        ),
         ("requested start", requests::FIND, "1::smallint, 'type-2', 'order-1'".into(), "starts_pkey"),
         ("attributes", attributes::OF_ONE, "1::smallint, 'type-2', 'order-1'".into(), "attributes_pkey"),
         ("derived", list::DERIVED, "1::smallint, 'order-1~', 'order-1\x7f', 10".into(), "executions_pkey"),
-        ("list", rows::ANY, format!("{shards}, 1::smallint, 'order-2', NULL, NULL, 20"), "executions_pkey"),
+        ("list", rows::ANY.on(&Layout::One), format!("{shards}, 1::smallint, 'order-2', NULL, NULL, 20"), "executions_pkey"),
         (
             "list, needing attention",
-            rows::NEEDING_ATTENTION,
+            rows::NEEDING_ATTENTION.on(&Layout::One),
             format!("{shards}, 1::smallint, 'order-2', NULL, 20"),
             "executions_attention",
         ),
-        ("list, blocked", rows::BLOCKED, format!("{shards}, 1::smallint, 'order-2', NULL, 20"), "executions_attention"),
+        (
+            "list, blocked",
+            rows::BLOCKED.on(&Layout::One),
+            format!("{shards}, 1::smallint, 'order-2', NULL, 20"),
+            "executions_attention",
+        ),
         (
             "list, with an attribute",
-            rows::WITH_ATTRIBUTE,
+            rows::WITH_ATTRIBUTE.on(&Layout::One),
             format!("{shards}, 1::smallint, 'order-2', NULL, NULL, {runs}, 'sku', 't9', 20"),
             "attributes_search",
         ),
         (
             "list, due before",
-            rows::DUE_BEFORE,
+            rows::DUE_BEFORE.on(&Layout::One),
             format!("{shards}, 9000, NULL, NULL, NULL, {runs}, 2000, '', '', 20"),
             "executions_due",
         ),
@@ -112,38 +123,53 @@ fn writes() -> Vec<(&'static str, &'static str, String, &'static str)> {
     vec![
         (
             "insert",
-            executions::INSERT,
+            executions::INSERT.on(&Layout::One),
             format!(
                 "{KEYS}, {runs}, ARRAY[0, 0]::smallint[], ARRAY[1, 2]::bigint[], {none}, {runs}, ARRAY[false, false], {bytes}"
             ),
             "executions_pkey",
         ),
-        ("existing", executions::EXISTING, KEYS.into(), "executions_pkey"),
-        ("lock", executions::LOCK, KEYS.into(), "executions_pkey"),
-        ("lock shared", executions::LOCK_SHARED, KEYS.into(), "executions_pkey"),
+        ("existing", executions::EXISTING.on(&Layout::One), KEYS.into(), "executions_pkey"),
+        ("lock", executions::LOCK.on(&Layout::One), KEYS.into(), "executions_pkey"),
+        ("lock shared", executions::LOCK_SHARED.on(&Layout::One), KEYS.into(), "executions_pkey"),
         (
             "unexpected",
-            executions::UNEXPECTED,
+            executions::UNEXPECTED.on(&Layout::One),
             format!("{KEYS}, {runs}, ARRAY[0, NULL]::integer[], ARRAY[1, NULL]::bigint[]"),
             "history_pkey",
         ),
         (
             "update",
-            executions::UPDATE,
+            executions::UPDATE.on(&Layout::One),
             format!("{KEYS}, ARRAY[0, 0], ARRAY[0, 0]::smallint[], ARRAY[1, 2]::bigint[], {none}, ARRAY[false, false], {bytes}"),
             "executions_pkey",
         ),
-        ("append", history::INSERT, format!("ARRAY[1, 2]::smallint[], {runs}, ARRAY[1, 1]::bigint[], {bytes}"), ""),
-        ("unread of the batch", inbox::UNREAD, KEYS.into(), "inbox"),
-        ("known signals", inbox::KNOWN, format!("{signals}, gen_random_uuid()"), "inbox_pkey"),
-        ("signals of each", inbox::COUNT_EACH, format!("{KEYS}, 1000"), "inbox"),
-        ("taking up", inbox::DELETE, signals.clone(), "inbox_pkey"),
-        ("holding", inbox::HOLD, signals, "inbox_pkey"),
-        ("judging ends", retention::JUDGE, format!("{KEYS}, {runs}, ARRAY[0, 0], ARRAY[false, true]"), "executions_pkey"),
-        ("deleting histories", retention::DELETE_HISTORIES, format!("ARRAY[1, 2]::smallint[], {runs}"), "history_pkey"),
-        ("deleting attributes", retention::DELETE_ATTRIBUTES, KEYS.into(), "attributes_pkey"),
-        ("stripping", retention::STRIP, format!("{KEYS}, {bytes}"), "executions_pkey"),
-        ("forgetting", retention::DELETE, KEYS.into(), "executions_pkey"),
+        (
+            "append",
+            history::INSERT.on(&Layout::One),
+            format!("ARRAY[1, 2]::smallint[], {runs}, ARRAY[1, 1]::bigint[], {bytes}"),
+            "",
+        ),
+        ("unread of the batch", inbox::UNREAD.on(&Layout::One), KEYS.into(), "inbox"),
+        ("known signals", inbox::KNOWN.on(&Layout::One), format!("{signals}, gen_random_uuid()"), "inbox_pkey"),
+        ("signals of each", inbox::COUNT_EACH.on(&Layout::One), format!("{KEYS}, 1000"), "inbox"),
+        ("taking up", inbox::DELETE.on(&Layout::One), signals.clone(), "inbox_pkey"),
+        ("holding", inbox::HOLD.on(&Layout::One), signals, "inbox_pkey"),
+        (
+            "judging ends",
+            retention::JUDGE.on(&Layout::One),
+            format!("{KEYS}, {runs}, ARRAY[0, 0], ARRAY[false, true]"),
+            "executions_pkey",
+        ),
+        (
+            "deleting histories",
+            retention::DELETE_HISTORIES.on(&Layout::One),
+            format!("ARRAY[1, 2]::smallint[], {runs}"),
+            "history_pkey",
+        ),
+        ("deleting attributes", retention::DELETE_ATTRIBUTES.on(&Layout::One), KEYS.into(), "attributes_pkey"),
+        ("stripping", retention::STRIP.on(&Layout::One), format!("{KEYS}, {bytes}"), "executions_pkey"),
+        ("forgetting", retention::DELETE.on(&Layout::One), KEYS.into(), "executions_pkey"),
     ]
 }
 

@@ -70,9 +70,9 @@ async fn import_executions(within: &mut Transaction<'_>, all: &[CarriedExecution
         .execute(&mut *within.connection)
         .await?;
     let records = new.iter().flat_map(|((shard, ..), one)| one.records.iter().map(|of| (*shard, one.execution.run_id, of)));
-    history::append(within.connection, records.collect()).await?;
+    history::append(within.connection, &within.layout, records.collect()).await?;
     let values = new.iter().flat_map(|(key, one)| one.attributes.iter().map(|(name, value)| (*key, name.as_str(), value)));
-    attributes::insert(within.connection, values.collect()).await?;
+    attributes::insert(within.connection, &within.layout, values.collect()).await?;
     Ok(Imported::Whole)
 }
 
@@ -130,8 +130,8 @@ async fn import_signals(within: &mut Transaction<'_>, all: &[CarriedSignal]) -> 
         }
     }
     rows.sort_unstable_by_key(|(key, row)| (*key, row.signal_id.as_str()));
-    inbox::insert(within.connection, &rows).await?;
-    inbox::hold(within.connection, held).await?;
+    inbox::insert(within.connection, &within.layout, &rows).await?;
+    inbox::hold(within.connection, &within.layout, held).await?;
     Ok(Imported::Whole)
 }
 

@@ -93,7 +93,8 @@ impl Committer {
             let batch = self.gather(&mut carried, &mut of_shards);
             let mut done = if batch.is_empty() { Ok(()) } else { self.commit(batch).await };
             // What was carried over came before what is asked for shards.
-            while let (Ok(()), true, Some(request)) = (&done, carried.is_empty(), of_shards.pop_front()) {
+            while done.is_ok() && carried.is_empty() {
+                let Some(request) = of_shards.pop_front() else { break };
                 if matches!(request, LaneRequest::Finish) {
                     return self.fence;
                 }

@@ -49,7 +49,7 @@ pub(crate) use ask::Ask;
 pub(crate) use committer::{CommitFailure, CommitRequest, ReplyTo};
 pub(crate) use notes::{AttemptNote, Notes};
 pub(crate) use ownership::Route;
-pub(crate) use signal::{SignalCheck, check_against, is_readable};
+pub(crate) use signal::{SignalCheck, check_against, is_readable, report_held, signal_of};
 pub use start::StartRequest;
 pub(crate) use start::{Start, StartRefused};
 pub(crate) use tombstone::Tombstone;

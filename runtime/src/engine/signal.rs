@@ -3,6 +3,7 @@
 use super::transition::{EVENTS_PER_EXECUTION_MAX, SIGNALS_PER_EXECUTION_MAX};
 use super::{Active, Answer, IncomingSignal, RefusedInput, Registries};
 use crate::history::{EventKind, SeenSignal};
+use crate::id::WorkflowKey;
 use crate::payload::InvalidField;
 use crate::store::InboxRow;
 use crate::workflow::{ErasedWorkflow, ReplayFault};
@@ -25,14 +26,6 @@ impl Active {
             Some(tombstone) => Some(tombstone.check(self.row.run_id, signal)),
             None if self.row.retired => None,
             None => Some(check_against(signal, &self.folded.signals, workflow)),
-        }
-    }
-
-    /// Whether the execution received a signal of this id.
-    pub(crate) fn has_seen(&self, signal_id: &str) -> bool {
-        match &self.tombstone {
-            Some(tombstone) => tombstone.has_seen(self.row.run_id, signal_id),
-            None => self.folded.signals.iter().any(|seen| seen.signal_id == signal_id),
         }
     }
 }
@@ -86,6 +79,14 @@ pub(crate) fn signal_of(row: InboxRow, workflow: Option<&dyn ErasedWorkflow>) ->
     IncomingSignal { name: row.name, signal_id: row.signal_id, payload: row.payload, subject, identity }
 }
 
+/// Says that a stored signal is put aside.
+pub(crate) fn report_held(key: &WorkflowKey, row: &InboxRow) {
+    tracing::error!(
+        workflow.type = key.workflow_type(), workflow.id = key.id(), signal.name = row.name,
+        "stored signal contradicts one that was taken; it is held"
+    );
+}
+
 fn join(fields: &[InvalidField]) -> String {
     fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -102,7 +103,7 @@ impl Active {
     ) -> Result<(), ReplayFault> {
         let workflow = code.workflows.get(self.row.key.workflow_type()).map(AsRef::as_ref);
         let signal_id = row.signal_id.clone();
-        let signal = signal_of(row, workflow);
+        let signal = signal_of(row.clone(), workflow);
         match check_against(&signal, &self.folded.signals, workflow) {
             SignalCheck::New => {
                 let IncomingSignal { name, signal_id, payload, .. } = signal;
@@ -110,10 +111,7 @@ impl Active {
             }
             SignalCheck::Duplicate => {}
             SignalCheck::Conflict => {
-                tracing::error!(
-                    workflow.type = self.row.key.workflow_type(), workflow.id = self.row.key.id(), signal.name = signal.name,
-                    "stored signal contradicts one that was taken; it is held"
-                );
+                report_held(&self.row.key, &row);
                 hold.push(signal_id);
                 return Ok(());
             }

@@ -3,7 +3,7 @@
 use super::active::{Active, Registries};
 use super::attempt::{AfterFailure, after_failure, after_recovery};
 use super::notes::AttemptNote;
-use super::signal::is_readable;
+use super::signal::{SignalCheck, check_against, is_readable, report_held, signal_of};
 use super::start::Start;
 use super::{Answer, Input, OperatorAction, RefusedInput, ReplyId};
 use crate::activity::ActivityFailure;
@@ -67,9 +67,15 @@ impl Active {
             if self.folded.closing.is_some() || is_full {
                 match input {
                     // A stored signal behind the end is late in this very commit: the end would otherwise be refused for it.
-                    Input::Inbox(row) if self.folded.closing.is_some() && is_readable(step.code, &row) => {
-                        consume.push(row.signal_id.clone());
-                        behind.push(row);
+                    Input::Inbox(row) if self.folded.closing.is_some() => {
+                        match self.check_behind(&row, step.code) {
+                            None | Some(SignalCheck::Conflict) => hold.push(row.signal_id),
+                            Some(SignalCheck::Duplicate) => consume.push(row.signal_id),
+                            Some(SignalCheck::New) => {
+                                consume.push(row.signal_id.clone());
+                                behind.push(row);
+                            }
+                        }
                     }
                     input => draft.left.push(input),
                 }
@@ -271,6 +277,17 @@ impl Active {
         Ok(Answer::Applied)
     }
 
+    /// What a stored signal behind the end is to those that were received; `None` when it cannot be read.
+    fn check_behind(&self, row: &InboxRow, code: &Registries) -> Option<SignalCheck> {
+        let workflow = code.workflows.get(self.row.key.workflow_type()).map(AsRef::as_ref);
+        let check = || check_against(&signal_of(row.clone(), workflow), &self.folded.signals, workflow);
+        let checked = is_readable(code, row).then(check);
+        if checked == Some(SignalCheck::Conflict) {
+            report_held(&self.row.key, row);
+        }
+        checked
+    }
+
     /// Signals that the workflow ended without taking, and stored ones behind its end, go the way of late ones, in the same
     /// commit.
     fn hand_over_unread(
@@ -283,8 +300,7 @@ impl Active {
             return Ok(Vec::new());
         }
         let mut late = self.machine.as_ref().map(Machine::unread_signals).unwrap_or_default();
-        let is_new = |row: &InboxRow| self.folded.signals.iter().all(|seen| seen.signal_id != row.signal_id);
-        late.extend(behind.into_iter().filter(is_new).map(|row| UnreadSignal {
+        late.extend(behind.into_iter().map(|row| UnreadSignal {
             name: row.name,
             signal_id: row.signal_id,
             payload: row.payload,

@@ -3,7 +3,7 @@
 use super::{Awaited, CommitKind, Committing, Core, Effect, Entry};
 use crate::engine::{
     Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, is_readable,
-    late_execution,
+    late_execution, report_held, signal_of,
 };
 use crate::id::WorkflowKey;
 use crate::store::{Advance, InboxRow, NewExecution, Refuse, Write};
@@ -86,30 +86,45 @@ impl Core {
         let Some(active) = self.at_work(key) else { return };
         let (shard, run_id, rev) = (active.row.shard, active.row.run_id, active.row.rev);
         let input = active.input.clone();
-        let seen: Vec<bool> = rows.iter().map(|row| active.has_seen(&row.signal_id)).collect();
+        let workflow = self.code.workflows.get(key.workflow_type()).map(AsRef::as_ref);
+        let checks: Vec<_> = rows.iter().map(|row| active.check(&signal_of(row.clone(), workflow), workflow)).collect();
         let (mut consume, mut hold) = (Vec::new(), Vec::new());
         let (mut spawn, mut spawned) = (Vec::<NewExecution>::new(), Vec::new());
-        for (row, seen) in rows.into_iter().zip(seen) {
+        for (row, check) in rows.into_iter().zip(checks) {
             if !is_readable(&self.code, &row) {
                 hold.push(row.signal_id);
                 continue;
             }
-            if !seen {
-                let lateness = Lateness::AfterTheEnd;
-                let view = SignalView {
-                    name: &row.name,
-                    signal_id: &row.signal_id,
-                    payload: &row.payload,
-                    lateness,
-                    input: input.as_ref(),
-                };
-                let Some((new, active)) = self.late(key, shard, &view) else { continue };
-                if spawn.iter().all(|other| other.key != new.key) {
-                    spawn.push(new);
-                    spawned.push(active);
+            match check {
+                Some(SignalCheck::Duplicate) => {}
+                // It might be one that was acted on. A program that can read what is left may tell.
+                None => continue,
+                Some(SignalCheck::Conflict) => {
+                    report_held(key, &row);
+                    hold.push(row.signal_id);
+                    continue;
+                }
+                Some(SignalCheck::New) => {
+                    let lateness = Lateness::AfterTheEnd;
+                    let view = SignalView {
+                        name: &row.name,
+                        signal_id: &row.signal_id,
+                        payload: &row.payload,
+                        lateness,
+                        input: input.as_ref(),
+                    };
+                    let Some((new, active)) = self.late(key, shard, &view) else { continue };
+                    if spawn.iter().all(|other| other.key != new.key) {
+                        spawn.push(new);
+                        spawned.push(active);
+                    }
                 }
             }
             consume.push(row.signal_id);
+        }
+        if consume.is_empty() && hold.is_empty() {
+            self.rest(key);
+            return;
         }
         let consumed = consume.clone();
         let advance =

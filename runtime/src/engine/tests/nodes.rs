@@ -201,3 +201,21 @@ async fn a_node_whose_core_hangs_loses_its_shards_although_its_steward_lives() {
     cluster.until_even().await;
     assert_eq!(cluster.calls_of(&id), 1);
 }
+
+#[tokio::test]
+async fn a_node_that_drains_ends_although_two_starts_of_one_order_wait_in_its_lane() {
+    let cluster = Cluster::of(1).await;
+    let node = &cluster.nodes[0];
+    // The second task of a node is its committer: everything gathers in front of it.
+    node.tasks.hang(1);
+    let ended = async {
+        tokio::join!(cluster.order(0, "1", 50), cluster.order(0, "1", 50), node.client.engine().drain());
+    };
+    let thaw = async {
+        settle().await;
+        node.tasks.thaw();
+        settle().await;
+    };
+    let ended = tokio::time::timeout(5 * SECOND, async { tokio::join!(ended, thaw) });
+    assert!(ended.await.is_ok(), "what is asked for behind a write that is carried over is not forgotten");
+}

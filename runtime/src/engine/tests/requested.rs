@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cluster::*;
 use super::harness::*;
 use crate::client::ClientError;
-use crate::engine::EngineConfig;
+use crate::engine::{EngineConfig, Retain};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{Deposit, InboxRow, RequestedStart, Status, Store};
@@ -142,4 +142,56 @@ async fn a_signal_that_cannot_be_read_is_held_and_holds_nothing_up() {
     let shards: Vec<u16> = (0..SHARDS).collect();
     assert_eq!(cluster.store.unread(&shards, 10).await.unwrap(), []);
     assert_eq!(cluster.store.unclaimed(&shards, cluster.now(), 10).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_payment_told_of_again_after_the_end_under_another_id_goes_to_no_late_handler() {
+    let retain = Some(Retain { history: 20 * SECOND, tombstone: 3600 * SECOND });
+    let cluster = Cluster::with(1, EngineConfig { retain, ..EngineConfig::default() }).await;
+    cluster.order(0, "1", 3600).await;
+    cluster.pay(0, "1", "tx-1").await;
+    let late = || async { cluster.store.derived("1", 10).await.unwrap() };
+    leave(&cluster, vec![left("1", "sql-1", r#"{ "by" : "tx-1" }"#)]).await;
+    cluster.pass(3 * SECOND).await;
+    assert_eq!(late().await, [], "its money was taken");
+    cluster.pass(60 * SECOND).await;
+    assert!(cluster.until(0, "1", "it is there", |_| true).await.retired_at.is_some());
+    leave(&cluster, vec![left("1", "sql-2", r#"{"by":"tx-1"}"#)]).await;
+    cluster.pass(3 * SECOND).await;
+    assert_eq!(late().await, [], "its tombstone knows");
+    leave(&cluster, vec![left("1", "sql-3", r#"{"by":"tx-2"}"#)]).await;
+    cluster.pass(3 * SECOND).await;
+    assert_eq!(late().await.len(), 1, "another payment is late");
+}
+
+#[tokio::test]
+async fn a_payment_told_of_twice_in_the_transition_that_ends_its_order_goes_to_no_late_handler() {
+    let cluster = Cluster::of(1).await;
+    cluster.order(0, "1", 3600).await;
+    leave(&cluster, vec![left("1", "sql-1", r#"{"by":"tx-1"}"#), left("1", "sql-2", r#"{ "by" : "tx-1" }"#)]).await;
+    cluster.pass(3 * SECOND).await;
+    assert_eq!(cluster.until(0, "1", "it is paid", |_| true).await.status, Status::Completed);
+    assert_eq!(cluster.store.derived("1", 10).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_stored_signal_that_contradicts_one_that_was_taken_is_held_after_the_end_too() {
+    let retain = Some(Retain { history: 20 * SECOND, tombstone: 3600 * SECOND });
+    let cluster = Cluster::with(1, EngineConfig { retain, ..EngineConfig::default() }).await;
+    cluster.order(0, "1", 3600).await;
+    cluster.pay(0, "1", "tx-1").await;
+    leave(&cluster, vec![left("1", "tx-1", r#"{"by":"tx-2"}"#)]).await;
+    cluster.pass(60 * SECOND).await;
+    let shards: Vec<u16> = (0..SHARDS).collect();
+    assert_eq!(cluster.store.unread(&shards, 10).await.unwrap(), [], "it is not looked at again");
+    assert_eq!(cluster.until(0, "1", "it is there", |_| true).await.retired_at, None, "what nobody acted upon is kept");
+}
+
+#[tokio::test]
+async fn a_signal_that_cannot_be_read_behind_one_that_ends_its_order_does_not_hold_up_the_end() {
+    let cluster = Cluster::of(1).await;
+    cluster.order(0, "1", 3600).await;
+    leave(&cluster, vec![left("1", "sql-1", r#"{"by":"tx-1"}"#), left("1", "sql-2", r#"{"by":17}"#)]).await;
+    cluster.pass(3 * SECOND).await;
+    assert_eq!(cluster.until(0, "1", "it is paid", |_| true).await.status, Status::Completed);
 }

@@ -107,12 +107,22 @@ pub(super) async fn insert(
         .map(drop)
 }
 
+// A caller that repeats a request has its row locked for as long as its transaction is open, and that must not hold up the
+// lane: such a row is passed over. The next scan finds it again, and its start made.
 const DELETE: &str = "DELETE FROM overdue.starts AS r
-     USING unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
+     USING (
+         SELECT s.shard, s.type, s.id
+         FROM unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
+         JOIN overdue.starts AS s ON s.shard = w.shard AND s.type = w.type AND s.id = w.id
+         FOR UPDATE OF s SKIP LOCKED) AS w
      WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id";
 
 const REFUSE: &str = "UPDATE overdue.starts AS r SET refused = w.reason
-     FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, reason)
+     FROM (
+         SELECT s.shard, s.type, s.id, w.reason
+         FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, reason)
+         JOIN overdue.starts AS s ON s.shard = w.shard AND s.type = w.type AND s.id = w.id
+         FOR UPDATE OF s SKIP LOCKED) AS w
      WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id";
 
 /// Settles the requests of starts that were made: removed, or refused where the key exists by another request.

@@ -8,7 +8,8 @@ use tokio::sync::Notify;
 use super::cluster::*;
 use super::harness::*;
 use crate::client::SignalOutcome;
-use crate::store::Status;
+use crate::payload::Payload;
+use crate::store::{CommitFailure, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -218,4 +219,27 @@ async fn a_node_that_drains_ends_although_two_starts_of_one_order_wait_in_its_la
     };
     let ended = tokio::time::timeout(5 * SECOND, async { tokio::join!(ended, thaw) });
     assert!(ended.await.is_ok(), "what is asked for behind a write that is carried over is not forgotten");
+}
+
+#[tokio::test]
+async fn a_node_whose_commits_come_to_nothing_loses_its_shards_although_its_lease_could_be_renewed() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 2).await;
+    for _ in 0..10_000 {
+        cluster.store.fail_next_commit(CommitFailure::Unavailable);
+    }
+    cluster.pass(4 * LEASE).await;
+    assert_eq!(cluster.nodes[0].shards(), usize::from(SHARDS));
+}
+
+#[tokio::test]
+async fn a_node_with_nothing_to_write_keeps_its_shards_after_a_commit_that_came_to_nothing() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.store.fail_next_commit(CommitFailure::Unavailable);
+    let input = Payload::of(&Order { deadline: cluster.now() }).unwrap();
+    cluster.nodes[1].client.start(start_request(&id, input)).await.unwrap_err();
+    cluster.pass(5 * LEASE).await;
+    assert_eq!((cluster.nodes[0].shards(), cluster.owner_of(&id)), (usize::from(SHARDS) / 2, 1));
 }

@@ -20,6 +20,8 @@ use crate::store::{CommitError, Fence, Outcome, Sharing, Store, StoreError, Writ
 
 /// After the store could not take a batch, the next one is tried this much later.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// With nothing to write, a store that took nothing is asked again this much later.
+const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(500);
 
 /// A write and who waits for its outcome.
 pub(crate) struct CommitRequest {
@@ -80,10 +82,14 @@ impl Committer {
         let mut of_shards = VecDeque::new();
         loop {
             if carried.is_empty() && of_shards.is_empty() {
-                match self.requests.recv().await {
-                    Some(LaneRequest::Write(request)) => carried.push(*request),
-                    Some(of_shard) => of_shards.push_back(of_shard),
-                    None => break,
+                match self.next().await {
+                    Ok(Some(LaneRequest::Write(request))) => carried.push(*request),
+                    Ok(Some(of_shard)) => of_shards.push_back(of_shard),
+                    Ok(None) => break,
+                    Err(stop) => {
+                        self.stop(stop, carried);
+                        break;
+                    }
                 }
             }
             let batch = self.gather(&mut carried, &mut of_shards);
@@ -102,6 +108,23 @@ impl Committer {
             }
         }
         self.fence
+    }
+
+    /// What is asked for next. While the store took nothing, it is asked meanwhile whether it would: a node with nothing to
+    /// write must not lose its lease for the last thing that it wrote.
+    async fn next(&mut self) -> Result<Option<LaneRequest>, Stop> {
+        loop {
+            if !self.lease.is_committing() {
+                return Ok(self.requests.recv().await);
+            }
+            let clock = Arc::clone(&self.clock);
+            tokio::select! {
+                biased;
+                request = self.requests.recv() => return Ok(request),
+                () = clock.sleep(PAUSE_BEFORE_ASKING) => {}
+            }
+            self.commit(Vec::new()).await?;
+        }
     }
 
     fn stop(&mut self, stop: Stop, carried: Vec<CommitRequest>) {
@@ -142,16 +165,19 @@ impl Committer {
         while let Some(part) = parts.pop() {
             let (writes, replies): (Vec<Write>, Vec<ReplyTo>) =
                 part.into_iter().map(|request| (request.write, request.reply_to)).unzip();
-            self.lease.committing(Some(self.clock.monotonic()));
+            self.lease.committing(self.clock.monotonic());
             let committed = self.store.commit(&self.fence, &writes).await;
-            self.lease.committing(None);
+            // One that was not taken now, or of which nothing is known, is no progress.
+            if !matches!(committed, Err(CommitError::Unavailable(_) | CommitError::Unknown(_))) {
+                self.lease.committed();
+            }
             match committed {
                 Ok(outcomes) => {
                     for (reply_to, outcome) in replies.into_iter().zip(outcomes) {
                         self.answer(reply_to, Ok(outcome));
                     }
                 }
-                Err(CommitError::Rejected(reason)) if writes.len() == 1 => {
+                Err(CommitError::Rejected(reason)) if writes.len() <= 1 => {
                     self.answer_all(replies, &CommitFailure::Rejected(reason));
                 }
                 Err(CommitError::Rejected(_)) => {
@@ -239,6 +265,7 @@ impl Committer {
     /// Claims shards or gives them away. What fails is repeated: both are states, not steps.
     async fn change_owners(&mut self, request: LaneRequest) -> Result<(), Stop> {
         loop {
+            self.lease.committing(self.clock.monotonic());
             let changed = match &request {
                 LaneRequest::Write(_) | LaneRequest::Finish => return Ok(()),
                 LaneRequest::Claim { most, .. } => match self.store.claim(&self.fence, *most).await {
@@ -254,7 +281,10 @@ impl Committer {
                 LaneRequest::HandOver { shards, to } => self.store.hand_over(&self.fence, shards, to.as_deref()).await,
             };
             match changed {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.lease.committed();
+                    return Ok(());
+                }
                 Err(error @ CommitError::FenceLost { .. }) => return Err(self.lost(error.to_string())),
                 Err(CommitError::Unknown(reason)) => self.raise(&reason).await?,
                 Err(error) => tracing::error!(error = %error, "owners not changed; it is tried again"),

@@ -120,6 +120,7 @@ impl Shared {
             timers: self.config.timers,
             types: self.code.workflows.types().map(str::to_owned).collect(),
             buffer: self.config.buffer,
+            unknown: 0,
             limit: Arc::clone(&limit),
             core: core.clone(),
             stop: stop.clone(),

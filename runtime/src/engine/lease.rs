@@ -45,9 +45,19 @@ impl Lease {
         self.inner().last_beat = now;
     }
 
-    /// A write to the store begins, or has ended.
-    pub(super) fn committing(&self, since: Option<Duration>) {
-        self.inner().commit_since = since;
+    /// A write to the store begins. Until one has come to something, time counts from the first.
+    pub(super) fn committing(&self, now: Duration) {
+        self.inner().commit_since.get_or_insert(now);
+    }
+
+    /// The store took a write, or said why it never will.
+    pub(super) fn committed(&self) {
+        self.inner().commit_since = None;
+    }
+
+    /// Whether the last write came to nothing.
+    pub(super) fn is_committing(&self) -> bool {
+        self.inner().commit_since.is_some()
     }
 
     /// Whether the node gets on with its work. One that does not must not keep its lease.
@@ -81,9 +91,10 @@ mod tests {
         let lease = Lease::new(seconds(10), seconds(0));
         assert!(lease.makes_progress(seconds(10)) && !lease.makes_progress(seconds(11)));
         lease.beat(seconds(30));
-        lease.committing(Some(seconds(10)));
+        lease.committing(seconds(10));
+        lease.committing(seconds(25));
         assert!(lease.makes_progress(seconds(30)) && !lease.makes_progress(seconds(31)));
-        lease.committing(None);
+        lease.committed();
         assert!(lease.makes_progress(seconds(31)));
     }
 }

@@ -24,6 +24,8 @@ const UNCLAIMED_MAX: usize = 100;
 const REQUESTED_MAX: usize = 2_000;
 /// Then it follows after one part in so many of the period.
 const FULL_SHARE: u32 = 10;
+/// Those of types that the program does not know stay where they are; so many of them are looked past.
+const UNKNOWN_MAX: usize = 10_000;
 /// Unclaimed signals are looked for in every so many scans: they wait a day anyway.
 const SCANS_PER_UNCLAIMED: u32 = 10;
 /// The most upcoming pairs that are read for one shard; what is later is read by a later scan.
@@ -46,6 +48,8 @@ pub(crate) struct Scanner {
     pub(crate) types: Vec<String>,
     /// How long a signal waits for its execution to be started.
     pub(crate) buffer: Duration,
+    /// How many unclaimed signals of types that the program does not know the last look met.
+    pub(crate) unknown: usize,
     /// How many due executions of one shard to ask for; kept by the core.
     pub(crate) limit: Arc<AtomicUsize>,
     pub(crate) core: mpsc::UnboundedSender<Incoming>,
@@ -101,7 +105,11 @@ impl Scanner {
         scan.unread = self.store.unread(&shards, UNREAD_MAX).await?;
         if round.is_multiple_of(SCANS_PER_UNCLAIMED) {
             let before = now.saturating_sub(self.buffer);
-            scan.unclaimed = self.store.unclaimed(&shards, before, UNCLAIMED_MAX).await?;
+            let limit = UNCLAIMED_MAX + self.unknown.min(UNKNOWN_MAX);
+            scan.unclaimed = self.store.unclaimed(&shards, before, limit).await?;
+            let read = scan.unclaimed.len();
+            scan.unclaimed.retain(|row| self.types.iter().any(|known| known == row.key.workflow_type()));
+            self.unknown = read - scan.unclaimed.len();
         }
         scan.requested = self.store.requested_starts(&shards, &self.types, REQUESTED_MAX).await?;
         Ok(scan)

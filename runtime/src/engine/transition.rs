@@ -67,16 +67,14 @@ impl Active {
             if self.folded.closing.is_some() || is_full {
                 match input {
                     // A stored signal behind the end is late in this very commit: the end would otherwise be refused for it.
-                    Input::Inbox(row) if self.folded.closing.is_some() => {
-                        match self.check_behind(&row, step.code) {
-                            None | Some(SignalCheck::Conflict) => hold.push(row.signal_id),
-                            Some(SignalCheck::Duplicate) => consume.push(row.signal_id),
-                            Some(SignalCheck::New) => {
-                                consume.push(row.signal_id.clone());
-                                behind.push(row);
-                            }
+                    Input::Inbox(row) if self.folded.closing.is_some() => match self.check_behind(&row, step.code) {
+                        None | Some(SignalCheck::Conflict) => hold.push(row.signal_id),
+                        Some(SignalCheck::Duplicate) => consume.push(row.signal_id),
+                        Some(SignalCheck::New) => {
+                            consume.push(row.signal_id.clone());
+                            behind.push(row);
                         }
-                    }
+                    },
                     input => draft.left.push(input),
                 }
                 continue;

@@ -210,10 +210,16 @@ impl Core {
         if !self.shards.owns(&active.row.key) {
             return;
         }
-        if self.entries.contains_key(&active.row.key) {
-            self.adopt(active);
-        } else {
-            self.begin_loading(active.row.key, Vec::new());
+        match self.entries.get_mut(&active.row.key) {
+            Some(Entry::Loading { after, .. }) if *after == HELD => self.adopt(active),
+            // Another node may have owned it meanwhile, and moved it on: what is read from now on counts.
+            Some(Entry::Loading { after, .. }) => {
+                *after = self.reads;
+                self.to_load.push_back(active.row.key);
+            }
+            // Its memory here is at least as new.
+            Some(Entry::AtWork(_)) => {}
+            None => self.begin_loading(active.row.key, Vec::new()),
         }
     }
 

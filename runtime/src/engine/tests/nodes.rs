@@ -7,8 +7,11 @@ use tokio::sync::Notify;
 
 use super::cluster::*;
 use super::harness::*;
-use crate::client::SignalOutcome;
-use crate::store::Status;
+use crate::client::{SignalOutcome, StartRequest};
+use crate::engine::core::{Core, Effect};
+use crate::engine::{Active, Input, Message, Start};
+use crate::payload::Payload;
+use crate::store::{CommitFailure, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -218,4 +221,44 @@ async fn a_node_that_drains_ends_although_two_starts_of_one_order_wait_in_its_la
     };
     let ended = tokio::time::timeout(5 * SECOND, async { tokio::join!(ended, thaw) });
     assert!(ended.await.is_ok(), "what is asked for behind a write that is carried over is not forgotten");
+}
+
+#[tokio::test]
+async fn a_node_whose_commits_come_to_nothing_loses_its_shards_although_its_lease_could_be_renewed() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.order(0, &id, 2).await;
+    for _ in 0..10_000 {
+        cluster.store.fail_next_commit(CommitFailure::Unavailable);
+    }
+    cluster.pass(4 * LEASE).await;
+    assert_eq!(cluster.nodes[0].shards(), usize::from(SHARDS));
+}
+
+#[tokio::test]
+async fn a_node_with_nothing_to_write_keeps_its_shards_after_a_commit_that_came_to_nothing() {
+    let cluster = Cluster::of(2).await;
+    let id = cluster.id_owned_by(1);
+    cluster.store.fail_next_commit(CommitFailure::Unavailable);
+    let input = Payload::of(&Order { deadline: cluster.now() }).unwrap();
+    cluster.nodes[1].client.start(start_request(&id, input)).await.unwrap_err();
+    cluster.pass(5 * LEASE).await;
+    assert_eq!((cluster.nodes[0].shards(), cluster.owner_of(&id)), (usize::from(SHARDS) / 2, 1));
+}
+
+#[test]
+fn an_execution_for_which_no_place_was_held_is_read_and_not_taken_from_the_memory_of_its_start() {
+    let code = Arc::new(registries(Waits, &Script::default()));
+    let request = StartRequest { workflow_type: "calls-at-once".into(), ..start_request("1", Payload::null()) };
+    let start = Start::checked(&code, SHARDS, request, START, &mut || 7).unwrap();
+    let (new, active) = Active::start(&code, start).unwrap();
+    let mut core = Core::new(code, SHARDS, SECOND, Box::new(|| 7));
+    // The shard came when the start was on its way; a scan has found the execution, which its owner of then may have moved on.
+    core.step(Message::Gain((0..SHARDS).collect()), START);
+    core.step(Message::Input { key: new.key, input: Input::Due }, START);
+    core.flush(START);
+    core.step(Message::Adopt(Box::new(active)), START);
+    let effects = core.flush(START);
+    assert!(effects.iter().all(|effect| !matches!(effect, Effect::Call(_))), "its first call may have been made by another node");
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Load { number: 2, .. })));
 }

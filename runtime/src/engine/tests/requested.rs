@@ -195,3 +195,20 @@ async fn a_signal_that_cannot_be_read_behind_one_that_ends_its_order_does_not_ho
     cluster.pass(3 * SECOND).await;
     assert_eq!(cluster.until(0, "1", "it is paid", |_| true).await.status, Status::Completed);
 }
+
+#[tokio::test]
+async fn signals_of_types_that_the_program_does_not_know_do_not_hold_up_those_behind_them() {
+    let buffer = 20 * SECOND;
+    let cluster = Cluster::with(1, EngineConfig { buffer, ..EngineConfig::default() }).await;
+    let of_gone_type = |n: usize| {
+        let mut deposit = left(&n.to_string(), "s", r#"{"by":"tx-1"}"#);
+        deposit.row.key = WorkflowKey::new("gone", n.to_string());
+        deposit
+    };
+    leave(&cluster, (0..150).map(of_gone_type).collect()).await;
+    let mut behind = left("never", "sql-1", r#"{"by":"tx-1"}"#);
+    behind.row.received_at = START.saturating_add(SECOND);
+    leave(&cluster, vec![behind]).await;
+    cluster.pass(buffer + 35 * SECOND).await;
+    assert_eq!(cluster.store.derived("never", 10).await.unwrap().len(), 1, "the late handler has it");
+}

@@ -112,15 +112,26 @@ pub(super) async fn insert(
         .map(drop)
 }
 
+// A caller that repeats a request has its row locked for as long as its transaction is open, and that must not hold up the
+// lane: such a row is passed over. The next scan finds it again, and its start made. Distributed tables have no such lock in
+// a join: there the lane waits.
 static DELETE: Statement = Statement::new(
     "DELETE FROM overdue.starts AS r
-     USING unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
+     USING /*one*/(
+         SELECT s.shard, s.type, s.id
+         FROM unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)
+         JOIN overdue.starts AS s ON s.shard = w.shard AND s.type = w.type AND s.id = w.id
+         FOR UPDATE OF s SKIP LOCKED) AS w/*citus unnest($1::smallint[], $2::smallint[], $3::text[]) AS w (shard, type, id)*/
      WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id /*citus AND r.shard = ANY ($1)*/",
 );
 
 static REFUSE: Statement = Statement::new(
     "UPDATE overdue.starts AS r SET refused = w.reason
-     FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, reason)
+     FROM /*one*/(
+         SELECT s.shard, s.type, s.id, w.reason
+         FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, reason)
+         JOIN overdue.starts AS s ON s.shard = w.shard AND s.type = w.type AND s.id = w.id
+         FOR UPDATE OF s SKIP LOCKED) AS w/*citus unnest($1::smallint[], $2::smallint[], $3::text[], $4::text[]) AS w (shard, type, id, reason)*/
      WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id /*citus AND r.shard = ANY ($1)*/",
 );
 

@@ -195,3 +195,22 @@ async fn shards_that_two_nodes_claim_at_once_are_shared_out() {
     all.sort_unstable();
     assert_eq!(all, (0..64).collect::<Vec<u16>>());
 }
+
+#[tokio::test]
+async fn a_caller_that_repeats_a_request_in_an_open_transaction_does_not_hold_up_the_lane() {
+    let (owner, _, mut beside) = two_nodes().await;
+    owner.start(new(&order("known"))).await;
+    let asks = "SELECT overdue.start_workflow('order-timeout', '1', '{}')";
+    beside.execute(asks).await.unwrap();
+    beside.execute("BEGIN").await.unwrap();
+    beside.execute(asks).await.unwrap();
+    let requested = || NewExecution { requested: true, ..new(&order("1")) };
+    let outcomes = owner.try_commit(&[Write::Start(requested()), Write::Start(new(&order("neighbour")))]).await.unwrap();
+    assert_eq!(outcomes, [Outcome::Started { inbox: false }, Outcome::Started { inbox: false }]);
+    let left = async || owner.store.requested_start(&order("1")).await.unwrap();
+    assert!(left().await.is_some(), "the next scan finds it again");
+    beside.execute("COMMIT").await.unwrap();
+    let again = owner.try_commit(&[Write::Start(requested())]).await.unwrap();
+    assert!(matches!(again[..], [Outcome::Exists(_)]), "{again:?}");
+    assert_eq!(left().await, None);
+}

@@ -180,7 +180,7 @@ BEGIN
         RAISE EXCEPTION '% takes no signal %', signal_workflow.type, quote_nullable(signal_workflow.name)
             USING ERRCODE = 'undefined_object', COLUMN = 'name', HINT = 'it takes ' || array_to_string(known_type.signals, ', ');
     ELSIF EXISTS (SELECT 1 FROM inbox AS x WHERE x.shard = of_shard AND x.type = known_type.code AND x.id = signal_workflow.id OFFSET 999)
-        OR EXISTS (SELECT 1 FROM inbox OFFSET 99999) THEN
+        OR (SELECT count(*) FROM inbox) > 99999 THEN
         RAISE EXCEPTION 'too many signals wait for % %', signal_workflow.type, signal_workflow.id
             USING ERRCODE = 'program_limit_exceeded', HINT = 'try again when they have been taken up';
     END IF;

@@ -17,7 +17,7 @@ use super::writer::Work;
 use super::{advances, anchors, deposits, inbox, lane, requests, retention, starts, types};
 use crate::id::WorkflowKey;
 use crate::store::rounds::rounds;
-use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, Outcome, Refuse, Retire, Write};
+use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, NewExecution, Outcome, Refuse, Retire, Write};
 
 /// Other nodes' deposits are not seen between two counts of the inbox: the next one comes when this node has stored this
 /// part of what was then free.
@@ -80,7 +80,7 @@ impl Transaction<'_> {
                 return Ok(room(count));
             }
         }
-        let count = InboxCount { rows: inbox::count(self.connection, INBOX_ROWS_MAX).await?, stored_since: 0 };
+        let count = InboxCount { rows: inbox::count(self.connection, &self.layout, INBOX_ROWS_MAX).await?, stored_since: 0 };
         self.memory.inbox = Some(count);
         Ok(room(count))
     }
@@ -105,13 +105,38 @@ impl Work for Batch {
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<Vec<Outcome>, Fault> {
         let owned = lane::check(within, &self.fence).await?;
         let layout = within.layout.clone();
-        let mut outcomes = Vec::with_capacity(self.writes.len());
-        // One, but for a batch that nobody gathered by place.
-        for at_one_place in self.writes.chunk_by(|one, next| layout.place(one.shard()) == layout.place(next.shard())) {
-            outcomes.extend(apply_at_one_place(within, &owned, at_one_place).await?);
+        let place = |write: &Write| layout.place(write.shard());
+        if self.writes.is_sorted_by_key(place) || !self.writes.iter().all(|write| stays_at_its_place(write, &layout)) {
+            // One place, but for a batch that nobody gathered.
+            let mut outcomes = Vec::with_capacity(self.writes.len());
+            for at_one_place in self.writes.chunk_by(|one, next| place(one) == place(next)) {
+                outcomes.extend(apply_at_one_place(within, &owned, at_one_place).await?);
+            }
+            return Ok(outcomes);
         }
-        Ok(outcomes)
+        // Writes whose order matters are of one place, and keep it there.
+        let mut outcomes = Vec::with_capacity(self.writes.len());
+        for part in layout.parts((0..self.writes.len()).collect(), |index: &usize| self.writes[*index].shard()) {
+            let writes: Vec<Write> = part.iter().map(|index| self.writes[*index].clone()).collect();
+            outcomes.extend(part.into_iter().zip(apply_at_one_place(within, &owned, &writes).await?));
+        }
+        outcomes.sort_unstable_by_key(|(index, _)| *index);
+        Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
     }
+}
+
+/// Whether all that a write touches is where its shard is. In life it is even in the same shard.
+fn stays_at_its_place(write: &Write, layout: &Layout) -> bool {
+    let place = layout.place(write.shard());
+    let new: &[NewExecution] = match write {
+        Write::Start(new) => std::slice::from_ref(new),
+        Write::Advance(advance) => &advance.spawn,
+        _ => return true,
+    };
+    let shards = layout.shards().unwrap_or(1);
+    new.iter().all(|new| {
+        layout.place(new.shard) == place && new.consume.iter().all(|(key, _)| layout.place(key.shard(shards)) == place)
+    })
 }
 
 async fn apply_at_one_place(within: &mut Transaction<'_>, owned: &HashSet<u16>, writes: &[Write]) -> Result<Vec<Outcome>, Fault> {

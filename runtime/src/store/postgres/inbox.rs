@@ -19,11 +19,12 @@ pub(super) const UNCHECKED: Uuid = Uuid::nil();
 /// Names an inbox row: its execution and its signal id.
 pub(super) type RowKey<'a> = (CodedKey<'a>, &'a str);
 
-pub(super) const COUNT: &str = "SELECT count(*) FROM (SELECT 1 FROM overdue.inbox LIMIT $1) AS x";
+pub(super) static COUNT: Statement =
+    Statement::new("SELECT least(count(*), $1) FROM /*one*/(SELECT 1 FROM overdue.inbox LIMIT $1)/*citus overdue.inbox*/ AS x");
 
 /// Rows in the inbox, counted up to `limit`.
-pub(super) async fn count(connection: &mut PgConnection, limit: usize) -> Result<usize, sqlx::Error> {
-    let rows: i64 = sqlx::query_scalar(COUNT).bind(limit_of(limit)).fetch_one(connection).await?;
+pub(super) async fn count(connection: &mut PgConnection, layout: &Layout, limit: usize) -> Result<usize, sqlx::Error> {
+    let rows: i64 = sqlx::query_scalar(COUNT.on(layout)).bind(limit_of(limit)).fetch_one(connection).await?;
     Ok(usize::try_from(rows).unwrap_or(usize::MAX))
 }
 

@@ -115,7 +115,7 @@ pub(super) async fn insert(
 // A caller that repeats a request has its row locked for as long as its transaction is open, and that must not hold up the
 // lane: such a row is passed over. The next scan finds it again, and its start made. Distributed tables have no such lock in
 // a join: there the lane waits.
-static DELETE: Statement = Statement::new(
+pub(super) static DELETE: Statement = Statement::new(
     "DELETE FROM overdue.starts AS r
      USING /*one*/(
          SELECT s.shard, s.type, s.id
@@ -125,7 +125,7 @@ static DELETE: Statement = Statement::new(
      WHERE r.shard = w.shard AND r.type = w.type AND r.id = w.id /*citus AND r.shard = ANY ($1)*/",
 );
 
-static REFUSE: Statement = Statement::new(
+pub(super) static REFUSE: Statement = Statement::new(
     "UPDATE overdue.starts AS r SET refused = w.reason
      FROM /*one*/(
          SELECT s.shard, s.type, s.id, w.reason

@@ -120,6 +120,7 @@ fn writes() -> Vec<(&'static str, &'static str, String, &'static str)> {
     let runs = "ARRAY[gen_random_uuid(), gen_random_uuid()]";
     let (bytes, none) = ("ARRAY['\\x01', '\\x01']::bytea[]", "ARRAY[NULL, NULL]::bigint[]");
     let signals = format!("{KEYS}, ARRAY['s1', 's2']");
+    let reasons = format!("{KEYS}, ARRAY['no', 'no']");
     vec![
         (
             "insert",
@@ -154,6 +155,8 @@ fn writes() -> Vec<(&'static str, &'static str, String, &'static str)> {
         ("known signals", inbox::KNOWN.on(&Layout::One), format!("{signals}, gen_random_uuid()"), "inbox_pkey"),
         ("signals of each", inbox::COUNT_EACH.on(&Layout::One), format!("{KEYS}, 1000"), "inbox"),
         ("taking up", inbox::DELETE.on(&Layout::One), signals.clone(), "inbox_pkey"),
+        ("a requested start that was made", requests::DELETE.on(&Layout::One), KEYS.into(), "starts_pkey"),
+        ("a requested start that is refused", requests::REFUSE.on(&Layout::One), reasons, "starts_pkey"),
         ("holding", inbox::HOLD.on(&Layout::One), signals, "inbox_pkey"),
         (
             "judging ends",

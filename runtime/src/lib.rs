@@ -8,6 +8,7 @@ pub mod cli;
 pub mod client;
 mod duration;
 pub mod engine;
+pub mod fault;
 pub mod history;
 pub mod http;
 mod id;

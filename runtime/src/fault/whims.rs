@@ -1,0 +1,26 @@
+//! What may happen at any time and hardly ever does.
+
+/// Something that is allowed at its place at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Whim {
+    /// A batch is closed after its first write.
+    TinyBatch,
+    /// A timer in memory is not kept: the scan alone fires it.
+    WheelOff,
+    /// A word to the node itself that something is due is lost.
+    LostWord,
+    /// An execution that could stay in memory is dropped and read again.
+    Evict,
+    /// The node raises its own epoch without need.
+    RaiseEpoch,
+    /// A scan reads a single row.
+    ScanOfOne,
+    /// A retention walk stops where it is.
+    RetentionStops,
+}
+
+impl Whim {
+    /// Every whim.
+    pub const ALL: [Self; 7] =
+        [Self::TinyBatch, Self::WheelOff, Self::LostWord, Self::Evict, Self::RaiseEpoch, Self::ScanOfOne, Self::RetentionStops];
+}

@@ -14,6 +14,8 @@ pub mod http;
 mod id;
 mod payload;
 pub mod replay;
+#[cfg(any(test, feature = "test-util"))]
+pub mod simulation;
 pub mod store;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;

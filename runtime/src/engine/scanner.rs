@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::core::{Message, Scan};
 use super::environment::Clock;
 use super::node::Incoming;
+use crate::fault::{Whim, whim};
 use crate::id::WorkflowKey;
 use crate::store::{Store, StoreError};
 
@@ -95,7 +96,7 @@ impl Scanner {
         if shards.is_empty() {
             return Ok(Scan { horizon: now, ..Scan::default() });
         }
-        let limit = self.limit.load(Ordering::Relaxed);
+        let limit = if whim(Whim::ScanOfOne) { 1 } else { self.limit.load(Ordering::Relaxed) };
         let overdue = self.store.due(&shards, now, limit).await?;
         let mut scan = Scan { overdue, horizon: now, ..Scan::default() };
         if self.timers {

@@ -239,6 +239,7 @@ impl Database {
 
     fn apply(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
         if self.faults().poison && writes.iter().any(super::poison::is_poison) {
+            self.judge.reach("poison in a batch");
             return Err(CommitError::Rejected("a write that no database takes".into()));
         }
         let result = self.backing.inline(self.backing.store().commit(fence, writes));

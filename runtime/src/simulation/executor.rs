@@ -24,7 +24,7 @@ const SLOW_STEP_IN: u64 = 64;
 /// How long it takes at most.
 const SLOW_STEP_MAX: Duration = Duration::from_millis(2);
 /// When a simulation begins: 2026-11-30T18:00:00Z.
-const BEGINNING: Timestamp = Timestamp::from_micros(1_796_061_600_000_000);
+pub const BEGINNING: Timestamp = Timestamp::from_micros(1_796_061_600_000_000);
 
 /// A process; number 0 is the world around all of them, which nothing kills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -55,6 +55,9 @@ struct State {
     /// Who owns each shard, and how often that has changed.
     owners: Vec<(Option<String>, u64)>,
     seen: BTreeMap<WorkflowKey, Seen>,
+    /// The idempotency keys of every activity that was ever scheduled.
+    keys: BTreeSet<String>,
+    calls_under_way: u64,
     code: Option<Registries>,
 }
 
@@ -73,6 +76,8 @@ impl Judge {
             ended: BTreeSet::new(),
             owners: vec![(None, 0); shards.into()],
             seen: BTreeMap::new(),
+            keys: BTreeSet::new(),
+            calls_under_way: 0,
             code: None,
         };
         Self { sharing, state: Mutex::new(state) }
@@ -91,6 +96,22 @@ impl Judge {
     /// Something happened that has to happen now and then.
     pub fn reach(&self, goal: &'static str) {
         *self.lock().findings.reached.entry(goal).or_default() += 1;
+    }
+
+    /// Whether an activity with this idempotency key was committed.
+    pub fn is_scheduled(&self, key: &str) -> bool {
+        self.lock().keys.contains(key)
+    }
+
+    /// A node waits for the answer of a call.
+    pub fn call_begins(&self) {
+        self.lock().calls_under_way += 1;
+    }
+
+    /// It waits no more, whatever the reason.
+    pub fn call_ends(&self) {
+        let mut state = self.lock();
+        state.calls_under_way = state.calls_under_way.saturating_sub(1);
     }
 
     /// What was found so far.
@@ -172,8 +193,15 @@ impl Judge {
     }
 
     pub(super) fn taken_over(&self, node_id: &str) {
-        self.lock().end(node_id);
+        let calls = {
+            let mut state = self.lock();
+            state.end(node_id);
+            state.calls_under_way
+        };
         self.reach("node taken over");
+        if calls > 0 {
+            self.reach("node taken over with a call under way");
+        }
     }
 
     pub(super) fn left(&self, fence: &Fence) {
@@ -282,7 +310,8 @@ impl State {
             from = if is_prefix { before.records.len() } else { 0 };
         }
         if !row.retired {
-            timers_are_not_early(key, &loaded, from, now, findings);
+            let new = look_at_new_events(key, &loaded, from, now, findings);
+            self.keys.extend(new);
         }
         let seen = Seen {
             run_id: row.run_id,
@@ -296,28 +325,35 @@ impl State {
     }
 }
 
-/// I21, by the database's own time and not by what the history says.
-fn timers_are_not_early(key: &WorkflowKey, loaded: &Loaded, from: usize, now: Timestamp, findings: &mut Findings) {
-    let run_id = loaded.execution.run_id;
-    let (events, _) = match decode(run_id, &loaded.records) {
+/// Looks at the events behind row `from`, and gives the idempotency keys among them. Timers (I21) are judged by the
+/// database's own time and not by what the history says.
+fn look_at_new_events(key: &WorkflowKey, loaded: &Loaded, from: usize, now: Timestamp, findings: &mut Findings) -> Vec<String> {
+    let (events, _) = match decode(loaded.execution.run_id, &loaded.records) {
         Ok(decoded) => decoded,
         Err(error) => {
             findings.expect("I14", false, || format!("{key}: {error}"));
-            return;
+            return Vec::new();
         }
     };
     let first_new = loaded.records.get(from).map_or(u64::MAX, |record| record.first_event);
+    let mut keys = Vec::new();
     for event in events.iter().filter(|event| event.number >= first_new) {
-        let EventKind::TimerFired { timer } = &event.kind else { continue };
-        let started = events.iter().find(|started| started.number == *timer);
-        let fire_at = started.and_then(|started| match &started.kind {
-            EventKind::TimerStarted { fire_at, .. } => Some(*fire_at),
-            _ => None,
-        });
-        findings.expect("I21", fire_at.is_some_and(|fire_at| fire_at <= now), || {
-            format!("{key}: timer {timer} was to fire at {fire_at:?} and fired at {now}")
-        });
+        match &event.kind {
+            EventKind::ActivityScheduled { idempotency_key, .. } => keys.push(idempotency_key.clone()),
+            EventKind::TimerFired { timer } => {
+                let started = events.iter().find(|started| started.number == *timer);
+                let fire_at = started.and_then(|started| match &started.kind {
+                    EventKind::TimerStarted { fire_at, .. } => Some(*fire_at),
+                    _ => None,
+                });
+                findings.expect("I21", fire_at.is_some_and(|fire_at| fire_at <= now), || {
+                    format!("{key}: timer {timer} was to fire at {fire_at:?} and fired at {now}")
+                });
+            }
+            _ => {}
+        }
     }
+    keys
 }
 
 /// The executions that a write changed.

@@ -19,7 +19,7 @@ mod tests;
 pub use cluster::{Asked, Cluster, NodePlan};
 pub use database::{Backing, Database, StoreFaults};
 pub use dice::Dice;
-pub use executor::{Process, Simulation, Sleep, Strike};
+pub use executor::{BEGINNING, Process, Simulation, Sleep, Strike};
 pub use judge::{Broken, Findings, Judge};
 pub use network::LinkFaults;
 pub use node_clock::NodeClock;

@@ -66,6 +66,7 @@ impl Session {
         let dice = self.database.dice();
         if dice.chance(faults.request_lost) {
             self.database.simulation().sleep(GIVES_UP).await;
+            self.database.judge().reach("unknown outcome, had not committed");
             return None;
         }
         let is_lost = dice.chance(faults.answer_lost);
@@ -74,6 +75,9 @@ impl Session {
         self.database.simulation().spawn(Process::WORLD, async move {
             database.travel().await;
             let done = operation(Arc::clone(&database)).await;
+            if is_lost {
+                database.judge().reach("unknown outcome, had committed");
+            }
             database.travel().await;
             let _ = answer.send(done);
         });
@@ -258,7 +262,11 @@ impl Store for Session {
     }
 
     async fn load(&self, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, StoreError> {
-        self.read(self.database.backing().store().load(keys)).await
+        let loaded = self.read(self.database.backing().store().load(keys)).await?;
+        if loaded.iter().flatten().any(|loaded| loaded.records.len() > 1) {
+            self.database.judge().reach("evicted workflow replayed");
+        }
+        Ok(loaded)
     }
 
     async fn find(&self, key: &WorkflowKey) -> Result<Option<Execution>, StoreError> {

@@ -1,5 +1,6 @@
 //! Asking the services without HTTP: what a simulation does.
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::book::Book;
@@ -23,7 +24,8 @@ impl Shop {
     pub fn ask(&self, url: &str, key: Option<String>, body: &[u8]) -> Option<Told> {
         let (service, path) = url.strip_prefix("http://")?.split_once('/')?;
         let service = Service::ALL.into_iter().find(|one| one.name() == service)?;
-        let parts: Vec<&str> = path.split('/').collect();
+        let decoded: Vec<_> = path.split('/').map(|part| percent_decode_str(part).decode_utf8_lossy()).collect();
+        let parts: Vec<&str> = decoded.iter().map(AsRef::as_ref).collect();
         let (call, subject) = match (service, parts.as_slice()) {
             (Service::Orders, ["orders", id, "cancel"]) => (Call::CancelOrder, id),
             (Service::Orders, ["orders", id, "confirm-paid"]) => (Call::ConfirmPaid, id),

@@ -62,7 +62,7 @@ impl Core {
         }
         for active in committing.spawned {
             self.effects.push(Effect::Changed(active.row.key.clone()));
-            self.adopt(active);
+            self.adopt_if_ours(active);
         }
         if committing.kind == CommitKind::Block {
             // Whatever came meanwhile finds it blocked, or healed, when it is read again.

@@ -112,6 +112,9 @@ pub(crate) struct Core {
     /// How long calls under way may take to end when a shard is given away.
     patience: Duration,
     entries: HashMap<WorkflowKey, Entry>,
+    /// Executions that a transition was to start, and that are being read: the store leaves one as it is that was there
+    /// before.
+    spawned: HashMap<WorkflowKey, Box<Active>>,
     /// Calls begun by this process that have not ended, by execution.
     begun: HashMap<WorkflowKey, BTreeSet<u64>>,
     held_by_shard: Vec<usize>,
@@ -140,6 +143,7 @@ impl Core {
             shards: Shards::none_of(shards),
             patience,
             entries: HashMap::new(),
+            spawned: HashMap::new(),
             begun: HashMap::new(),
             held_by_shard: vec![0; shards.into()],
             horizon: Horizon::default(),
@@ -318,6 +322,7 @@ impl Core {
     }
 
     fn forget(&mut self, key: &WorkflowKey) -> Option<Entry> {
+        self.spawned.remove(key);
         let entry = self.entries.remove(key)?;
         self.held_by_shard[usize::from(key.shard(self.shards.number()))] -= 1;
         Some(entry)

@@ -359,7 +359,8 @@ fn deadlines_were_met(world: &World, effects: &Effects) {
         let is_first = request.call == Call::CancelOrder && !request.repeated && request.body["reason"] == "TIMEOUT";
         let planned = world.orders.iter().find(|planned| planned.id == request.subject);
         let (true, Some(planned)) = (is_first && request.answer["outcome"] == "CANCELLED", planned) else { continue };
-        let asks_before = planned.by_sql || planned.before_cancel || planned.story == Story::Extended;
+        let asks_before =
+            planned.by_sql || planned.before_cancel || matches!(planned.story, Story::Extended | Story::NeverStarted);
         let moved =
             times(effects, &planned.id, |effect| matches!(effect, Effect::OrderAskedEarly | Effect::DeadlineMoved { .. }));
         if asks_before || moved > 0 {
@@ -372,7 +373,7 @@ fn deadlines_were_met(world: &World, effects: &Effects) {
         // Placing the order and starting it take their time before the deadline is set.
         let late = came.saturating_sub(due);
         world.judge.expect(invariant, late <= most + allowed, || {
-            format!("{} was cancelled {late:?} late, {most:?} allowed", planned.id)
+            format!("{} was cancelled {late:?} late, {most:?} allowed: {planned:?}", planned.id)
         });
     }
 }

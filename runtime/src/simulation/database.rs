@@ -243,14 +243,6 @@ impl Database {
             return Err(CommitError::Rejected("a write that no database takes".into()));
         }
         let result = self.backing.inline(self.backing.store().commit(fence, writes));
-        if let Ok(want) = std::env::var("SIM_KEY") {
-            for (i, w) in writes.iter().enumerate() {
-                let t = format!("{w:?}");
-                if t.contains(&want) {
-                    eprintln!("DBG {:?} {} e{} {:?} <= {}", self.simulation.now(), &fence.node_id[..4], fence.epoch, result.as_ref().map(|o| format!("{:?}", o[i]).chars().take(60).collect::<String>()), t.chars().take(400).collect::<String>());
-                }
-            }
-        }
         if let Ok(outcomes) = &result {
             self.judge.committed(&self.backing, self.simulation.time(), fence, writes, outcomes);
         }

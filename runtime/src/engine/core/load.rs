@@ -28,7 +28,8 @@ impl Core {
                     (Some(loaded), Some(spawned)) if is_as_started(&spawned, &loaded) => {
                         let inbox = loaded.inbox.into_iter().map(Input::Inbox);
                         let queue = inbox.chain(inputs).collect();
-                        self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active: *spawned, queue, commit: None })));
+                        self.entries
+                            .insert(key.clone(), Entry::AtWork(Box::new(AtWork { active: *spawned, queue, commit: None })));
                         self.begin_calls(&key);
                         self.drive(&key);
                     }

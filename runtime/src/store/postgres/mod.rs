@@ -7,6 +7,7 @@
 mod advances;
 mod anchors;
 mod attributes;
+mod audit;
 mod callers;
 mod commit;
 mod connection;
@@ -62,9 +63,10 @@ use self::values::stored_shards;
 use self::writer::{Answer, Command, Writer};
 use super::{
     AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
-    Outcome, Page, Position, RequestedStart, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token,
+    Write,
 };
-use crate::id::WorkflowKey;
+use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;
 
 /// The most shards of a database: they are stored in two bytes, signed.
@@ -345,6 +347,18 @@ impl Store for PostgresStore {
     async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         let mut connection = self.readers.page().await?;
         answer(list::derived(&mut connection, root_id, self.facts.shards, limit)).await
+    }
+
+    async fn roster(&self) -> Result<Roster, StoreError> {
+        answer(audit::roster(&mut *self.readers.page().await?)).await
+    }
+
+    async fn recorded_runs(&self, place: RunPlace, limit: usize) -> Result<(Vec<RunId>, Option<RunPlace>), StoreError> {
+        answer(audit::recorded_runs(&mut *self.readers.connection().await?, place, limit, self.facts.shards)).await
+    }
+
+    async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError> {
+        answer(audit::strays(&mut *self.readers.connection().await?, place, limit, self.facts.shards)).await
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {

@@ -5,6 +5,7 @@
 
 mod advances;
 mod attributes;
+mod audit;
 mod commit;
 mod connection;
 mod deposits;
@@ -45,9 +46,9 @@ use self::schema::OlderSchema;
 use self::writer::{Command, Writer};
 use super::{
     AttributeValue, Closed, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Member, Membership, NewNode, Outcome,
-    Owner, Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    Owner, Page, Position, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
 };
-use crate::id::WorkflowKey;
+use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;
 
 /// What a database is opened for.
@@ -153,6 +154,11 @@ impl SqliteStore {
             transfer::standing(connection, url).await.map_err(store_error)?.check_servable()?;
         }
         Ok((connection::sqlite_version(connection).await?, shards))
+    }
+
+    /// The node that has the file to itself now, in this process or another one.
+    fn served_by(&self) -> Option<String> {
+        self.owner().as_ref().map(|member| member.node_id.clone())
     }
 
     fn owner(&self) -> MutexGuard<'_, Option<Member>> {
@@ -287,6 +293,19 @@ impl Store for SqliteStore {
 
     async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         list::derived(&mut *self.readers.connection().await?, root_id, limit).await.map_err(store_error)
+    }
+
+    async fn roster(&self) -> Result<Roster, StoreError> {
+        let served_by = self.served_by();
+        audit::roster(&mut *self.readers.page().await?, self.facts.shards, served_by.as_deref()).await.map_err(store_error)
+    }
+
+    async fn recorded_runs(&self, place: RunPlace, limit: usize) -> Result<(Vec<RunId>, Option<RunPlace>), StoreError> {
+        audit::recorded_runs(&mut *self.readers.connection().await?, place, limit).await.map_err(store_error)
+    }
+
+    async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError> {
+        audit::strays(&mut *self.readers.connection().await?, place, limit, self.facts.shards).await.map_err(store_error)
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {

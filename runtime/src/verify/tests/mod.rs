@@ -1,0 +1,4 @@
+//! What is damaged is found, exactly that, and nothing is found in what is not.
+
+mod damage;
+mod world;

@@ -137,10 +137,9 @@ impl Walk<'_> {
         let keys: Vec<WorkflowKey> = part.iter().map(|listed| listed.execution.key.clone()).collect();
         let loaded = self.store.load(&keys).await?;
         for (listed, loaded) in part.iter().zip(loaded) {
-            let Some(loaded) = loaded else {
-                self.not_found(listed);
-                continue;
-            };
+            self.found_by_its_key(listed, loaded.as_ref());
+            // It was forgotten since it was listed.
+            let Some(loaded) = loaded else { continue };
             let verdict = judge(self.look(), listed, &loaded);
             self.report.count(loaded.execution.key.workflow_type(), loaded.execution.retired, &verdict);
             let unread = self.unread(&loaded);
@@ -151,11 +150,11 @@ impl Walk<'_> {
         if self.suspects.len() >= SUSPECTS_MAX { self.look_again().await } else { Ok(()) }
     }
 
-    /// One that is listed and cannot be read by its key was forgotten meanwhile, or lies where nobody looks.
-    fn not_found(&mut self, listed: &Listed) {
+    /// A row that lies in a shard where nobody looks for it.
+    fn found_by_its_key(&mut self, listed: &Listed, loaded: Option<&Loaded>) {
         let row = &listed.execution;
         let expected = row.key.shard(self.store.facts().shards);
-        if row.shard != expected {
+        if row.shard != expected && loaded.is_none_or(|loaded| loaded.execution.shard != row.shard) {
             let message = format!("its shard is {}, and its id says {expected}: nobody finds it", row.shard);
             self.report.violated(Violation::of(Invariant::RowIsFold, &row.key, Some(row.run_id), message));
         }

@@ -32,7 +32,7 @@ mod measure;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub struct SqliteStore {
     url: String,
     /// The node that has the file to itself.
     owner: Mutex<Option<Member>>,
+    /// The database, where this process only looks at it.
+    looked_at: Option<PathBuf>,
     all_shards: String,
     readers: Readers,
     commands: mpsc::Sender<Command>,
@@ -94,10 +96,41 @@ impl SqliteStore {
         Self::open_for(path, shards, Use::Copy).await
     }
 
+    /// Opens the database at `path` to look at it, also while another process has it, and changes nothing: whatever would
+    /// write fails with [`StoreError::Closed`].
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`], with what to do about it: when there is no database, or an older or a newer program wrote it.
+    pub async fn open_to_look(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        if !path.exists() {
+            return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
+        }
+        let path = connection::real_path(path)?;
+        let people = connection::open_lookers(&path);
+        let unreadable = |error| StoreError::Refused(format!("cannot open {}: {error}", path.display()));
+        let mut connection = people.acquire().await.map_err(unreadable)?;
+        schema::check(&mut connection).await?;
+        let shards = schema::shards(&mut connection).await?;
+        let version = connection::sqlite_version(&mut connection).await?;
+        drop(connection);
+        // Nobody takes commands.
+        let (commands, _) = mpsc::channel(1);
+        Ok(Self {
+            facts: StoreFacts { shards, database: format!("SQLite {version}"), sharing: Sharing::Embedded },
+            url: format!("sqlite:{}", path.display()),
+            owner: Mutex::new(None),
+            all_shards: shards_as_json(&(0..shards).collect::<Vec<_>>()),
+            readers: Readers { engine: connection::open_lookers(&path), people, gate: Arc::default() },
+            looked_at: Some(path),
+            commands,
+        })
+    }
+
     async fn open_for(path: &Path, shards: Option<u16>, usage: Use) -> Result<Self, StoreError> {
         let path = &connection::real_path(path)?;
         let url = format!("sqlite:{}", path.display());
-        let lock = connection::lock(path)?;
+        let lock = connection::lock(path).await?;
         let mut connection = connection::open_writer(path).await?;
         let (version, shards) = match Self::prepare(&mut connection, shards, &url, usage).await {
             Ok(prepared) => prepared,
@@ -116,6 +149,7 @@ impl SqliteStore {
             facts: StoreFacts { shards, database: format!("SQLite {version}"), sharing: Sharing::Embedded },
             url,
             owner: Mutex::new(None),
+            looked_at: None,
             all_shards: shards_as_json(&(0..shards).collect::<Vec<_>>()),
             readers,
             commands,
@@ -132,7 +166,7 @@ impl SqliteStore {
             return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
         }
         let path = &connection::real_path(path)?;
-        let _lock = connection::lock(path)?;
+        let _lock = connection::lock(path).await?;
         let mut connection = connection::open_writer(path).await?;
         let migrated = schema::prepare(&mut connection, OlderSchema::Migrate).await;
         connection.close().await.map_err(store_error)?;
@@ -158,7 +192,10 @@ impl SqliteStore {
 
     /// The node that has the file to itself now, in this process or another one.
     fn served_by(&self) -> Option<String> {
-        self.owner().as_ref().map(|member| member.node_id.clone())
+        match &self.looked_at {
+            Some(path) => connection::holder(path),
+            None => self.owner().as_ref().map(|member| member.node_id.clone()),
+        }
     }
 
     fn owner(&self) -> MutexGuard<'_, Option<Member>> {

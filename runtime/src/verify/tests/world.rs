@@ -215,7 +215,7 @@ impl World {
         assert!(world.load("retired").await.execution.retired);
         world.start("sleeping", vec![Sleep(100_000)]).await;
         world.start("waiting", vec![call("done"), WaitPaid(100_000)]).await;
-        world.start("calling", vec![Sleep(1), call("hang")]).await;
+        world.start("recovered", vec![Sleep(1), call("hang")]).await;
         world.start("backing-off", vec![WaitPaid(50_000), call("fail"), Sleep(3)]).await;
         world.pay("backing-off", "s-1", "anna", 1).await;
         world.start("attention", vec![call("refuse")]).await;
@@ -241,6 +241,7 @@ impl World {
         world.pay("waiting", "s-6", "carl", 1).await;
         // Another process, with code that has changed.
         world.client = engine(&world.store, &world.environment, code(), None).await;
+        world.start("calling", vec![Sleep(1), call("hang")]).await;
         world.pass(Duration::from_secs(30)).await;
         world.client.terminate("changes", "blocked-and-ended", "cannot go on", "ops").await.unwrap();
         let request = WorkflowKey::new("changes", "blocked");

@@ -51,8 +51,8 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
 
             store.leave(&node.fence).await.unwrap();
             let left = store.roster().await.unwrap();
-            assert_eq!((left.lanes, left.nodes, left.last_epoch), (vec![], vec![], roster.last_epoch));
             assert_eq!(left.attendant(0), None);
+            assert_eq!((left.lanes, left.nodes, left.last_epoch), (vec![], vec![], roster.last_epoch));
         })
     }),
     ("a shard is attended by its owner as long as that is alive", |store| {

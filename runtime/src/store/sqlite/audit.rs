@@ -64,17 +64,17 @@ pub(super) const UNNAMED: &str = "WITH RECURSIVE used (type) AS (
      WHERE used.type IS NOT NULL AND NOT EXISTS (SELECT 1 FROM types AS t WHERE t.code = used.type)
      ORDER BY used.type LIMIT ?1";
 
-pub(super) const ATTRIBUTES: &str = "SELECT a.type, a.id, a.name, t.name, e.id IS NULL, e.tombstone IS NOT NULL
-     FROM (SELECT type, id, name FROM attributes WHERE (type, id, name) > (?1, ?2, ?3) ORDER BY type, id, name LIMIT ?4) AS a
-     LEFT JOIN types AS t ON t.code = a.type
-     LEFT JOIN executions AS e ON e.type = a.type AND e.id = a.id
-     ORDER BY a.type, a.id, a.name";
+pub(super) const ATTRIBUTES: &str = "SELECT w.type, w.id, w.name, t.name, e.id IS NULL, e.tombstone IS NOT NULL
+     FROM (SELECT type, id, name FROM attributes WHERE (type, id, name) > (?1, ?2, ?3) ORDER BY type, id, name LIMIT ?4) AS w
+     LEFT JOIN types AS t ON t.code = w.type
+     LEFT JOIN executions AS e ON e.type = w.type AND e.id = w.id
+     ORDER BY w.type, w.id, w.name";
 
-pub(super) const SIGNALS: &str = "SELECT x.type, x.id, x.signal_id, t.name, x.shard
+pub(super) const SIGNALS: &str = "SELECT w.type, w.id, w.signal_id, t.name, w.shard
      FROM (SELECT type, id, signal_id, shard FROM inbox WHERE (type, id, signal_id) > (?1, ?2, ?3)
-           ORDER BY type, id, signal_id LIMIT ?4) AS x
-     LEFT JOIN types AS t ON t.code = x.type
-     ORDER BY x.type, x.id, x.signal_id";
+           ORDER BY type, id, signal_id LIMIT ?4) AS w
+     LEFT JOIN types AS t ON t.code = w.type
+     ORDER BY w.type, w.id, w.signal_id";
 
 /// Rows that should not be there.
 pub(super) async fn strays(

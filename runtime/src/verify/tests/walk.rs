@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::stores::{Database, model_of};
-use super::world::{Patient, Step, World, code, inbox_row};
+use super::world::{Patient, SHARDS, Step, World, code, inbox_row};
 use crate::engine::Clock;
-use crate::store::{AttributeValue, Deposit, Parcel, Store};
-use crate::verify::{Invariant, Options, Report, everything};
+use crate::store::{AttributeValue, Deposit, Parcel, Status, Store, Write};
+use crate::verify::{Invariant, Look, Options, Report, everything, execution};
 
 async fn walked(world: &World, store: &dyn Store) -> Report {
     let options = Options { workflow_type: None, patience: Duration::from_secs(2) };
@@ -186,4 +186,17 @@ async fn a_clock_that_is_behind_makes_no_violation_of_a_call_under_way() {
     world.pass(Duration::from_secs(1)).await;
     world.clock.set(begun);
     assert_eq!(walked(&world, world.store.as_ref()).await.violations, []);
+}
+
+#[tokio::test]
+async fn a_transition_that_the_store_rejects_leaves_nothing_of_itself_in_the_row_that_is_blocked_for_it() {
+    let world = World::full().await;
+    world.store.reject(|write| matches!(write, Write::Advance(advance) if advance.row.as_ref().is_some_and(|row| row.needs_attention) && advance.record.is_some()));
+    world.start("rejected", vec![Step::Call("refuse".into())]).await;
+    world.pass(Duration::from_millis(500)).await;
+    let loaded = world.load("rejected").await;
+    assert_eq!(loaded.execution.status, Status::Blocked);
+    let code = code();
+    let look = Look { code: &code, shards: SHARDS, now: world.clock.now() };
+    assert_eq!(execution(look, &loaded).violations, []);
 }

@@ -20,6 +20,7 @@ pub mod store;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 mod time;
+pub mod verify;
 pub mod workflow;
 
 pub use duration::{ConfigDuration, InvalidDuration, parse_duration};

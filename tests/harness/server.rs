@@ -94,6 +94,13 @@ impl Site {
         command
     }
 
+    /// The command that looks at everything in this site's store.
+    pub(crate) fn verify(&self) -> Command {
+        let mut command = program();
+        command.args(["verify", "--store", &self.store(), "--json", "--config"]).arg(self.config_file());
+        command
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }

@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use super::database::Database;
 use super::executor::Process;
 use crate::fault::{Bug, planted};
-use crate::id::WorkflowKey;
+use crate::id::{RunId, WorkflowKey};
 use crate::store::{
     AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
-    Outcome, Page, Position, RequestedStart, Store, StoreError, StoreFacts, Token, Write,
+    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -337,6 +337,18 @@ impl Store for Session {
 
     async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         self.read(self.database.backing().store().derived(root_id, limit)).await
+    }
+
+    async fn roster(&self) -> Result<Roster, StoreError> {
+        self.read(self.database.backing().store().roster()).await
+    }
+
+    async fn recorded_runs(&self, place: RunPlace, limit: usize) -> Result<(Vec<RunId>, Option<RunPlace>), StoreError> {
+        self.read(self.database.backing().store().recorded_runs(place, limit)).await
+    }
+
+    async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError> {
+        self.read(self.database.backing().store().strays(place, limit)).await
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {

@@ -27,6 +27,7 @@ use super::dispatch::Dispatch;
 use super::horizon::Horizon;
 use super::{Active, Answer, Input, Registries, ReplyId};
 use crate::id::WorkflowKey;
+use crate::store::Execution;
 use crate::time::Timestamp;
 
 /// The most executions that are held in memory because their time has come; the rest waits in the store.
@@ -59,6 +60,8 @@ struct Committing {
     consumed: Vec<String>,
     /// Whether it changes the row.
     row_changed: bool,
+    /// The row as it was stored before.
+    before: Option<Box<Execution>>,
     /// Whether a step begins to wait for a person with it.
     asks_for_a_person: bool,
     kind: CommitKind,
@@ -72,6 +75,7 @@ impl Committing {
             spawned: Vec::new(),
             consumed: Vec::new(),
             row_changed: true,
+            before: None,
             asks_for_a_person: false,
             kind,
         }

@@ -7,6 +7,7 @@ use super::layout::Layout;
 use super::statement::Statement;
 use super::values::{event_number, stored_run};
 use crate::history::Record;
+use crate::fault::{Point, point};
 use crate::id::RunId;
 
 pub(super) static INSERT: Statement = Statement::new(
@@ -33,5 +34,6 @@ pub(super) async fn append(connection: &mut PgConnection, layout: &Layout, mut r
         .bind(records.iter().map(|(.., record)| &record.bytes[..]).bind_iter())
         .execute(connection)
         .await?;
+    point(Point::HistoryWritten);
     Ok(())
 }

@@ -12,6 +12,7 @@ mod cases;
 mod cli;
 mod closing;
 mod crash;
+mod crash_matrix;
 mod failures;
 mod http;
 mod http_tokens;

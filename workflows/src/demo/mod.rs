@@ -13,6 +13,7 @@ mod dump;
 mod engine;
 mod evidence;
 mod fleet;
+mod judge;
 mod kill;
 mod lateness;
 mod plan;
@@ -30,6 +31,7 @@ use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::sandbox::Shop;
+pub use judge::{Acknowledged, judge};
 use client::Client;
 use drive::Driver;
 use evidence::Evidence;

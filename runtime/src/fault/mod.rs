@@ -21,7 +21,7 @@ pub use arm::{Armed, arm};
 pub use bug::Bug;
 pub use points::Point;
 #[cfg(feature = "fault-injection")]
-pub use strike::{ARMED, LOG};
+pub use strike::{ARMED, LAX, LOG};
 pub use whims::Whim;
 
 /// Whether this mistake is to be made here.
@@ -64,6 +64,15 @@ pub fn fails(point: Point) -> bool {
         let _ = point;
         false
     }
+}
+
+/// Whether an embedded store spares synchronizations that it needs, so that a test sees what they are for.
+#[inline]
+pub fn is_lax() -> bool {
+    #[cfg(feature = "fault-injection")]
+    return std::env::var_os(LAX).is_some();
+    #[cfg(not(feature = "fault-injection"))]
+    false
 }
 
 /// Whether this point is waited for: what reaches it seldom may then reach it soon.

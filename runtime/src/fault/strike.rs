@@ -15,6 +15,8 @@ use super::Point;
 
 /// Names the points that are armed.
 pub const ARMED: &str = "OVERDUE_FAULT_POINT";
+/// If it is set, an embedded store does not synchronize its log in every commit.
+pub const LAX: &str = "OVERDUE_FAULT_LAX";
 /// Names the file in which it is noted what was passed.
 pub const LOG: &str = "OVERDUE_FAULT_LOG";
 

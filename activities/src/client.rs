@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use overdue_runtime::activity::ActivityFailure;
 use overdue_runtime::engine::Environment;
+use overdue_runtime::fault::{Point, point};
 use tower::Service;
 
 use crate::answer::{self, ANSWER_BYTES_MAX, Answer, Body};
@@ -69,7 +70,10 @@ impl HttpClient {
         let (name, downstream) = (request.call.definition.name, request.call.downstream);
         // Before the send: a future that is dropped in the middle has sent, too.
         request.ctx.record_send();
-        let response = outgoing.send().await.map_err(|error| no_answer(name, downstream, error))?;
+        point(Point::RequestUnsent);
+        let response = outgoing.send().await;
+        point(Point::RequestSent);
+        let response = response.map_err(|error| no_answer(name, downstream, error))?;
         let status = response.status();
         let wait = retry_after(response.headers(), self.environment.clock.now(), request.call.reading.retry_after_max);
         let body = receive(response).await;

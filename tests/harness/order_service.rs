@@ -106,7 +106,7 @@ pub(crate) fn in_the_future() -> Timestamp {
 }
 
 /// An empty store beside a table of orders. Copied, which takes less than creating the schema.
-async fn database() -> String {
+pub(crate) async fn database() -> String {
     static TEMPLATE: OnceCell<String> = OnceCell::const_new();
     let cluster = PostgresCluster::shared();
     let template = TEMPLATE

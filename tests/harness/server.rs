@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use overdue_runtime::fault;
 use overdue_workflows::sandbox::{Service, Urls};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -37,6 +38,8 @@ pub(crate) struct Site {
     zone: String,
     /// A store of its own in its folder, unless it is one that several share.
     store: Mutex<Option<String>>,
+    /// What else is in the environment of its processes.
+    environment: Mutex<Vec<(String, String)>>,
 }
 
 impl Site {
@@ -50,7 +53,13 @@ impl Site {
                  retry = {{ initial = \"100ms\", cap = \"400ms\", jitter = false }}\nretry_after_max = \"1s\"\n"
             ));
         }
-        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into(), store: Mutex::default() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            config,
+            zone: "UTC".into(),
+            store: Mutex::default(),
+            environment: Mutex::default(),
+        }
     }
 
     /// One whose services are nowhere.
@@ -63,6 +72,17 @@ impl Site {
     pub(crate) fn on(self, store: &str) -> Self {
         *self.store.lock().unwrap() = Some(store.to_owned());
         self
+    }
+
+    /// What is in the environment of the processes that are started from now on.
+    pub(crate) fn in_environment(&self, variables: &[(&str, &str)]) {
+        let owned = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        *self.environment.lock().unwrap() = owned.collect();
+    }
+
+    /// What its processes noted of the commit points that they passed.
+    pub(crate) fn faults(&self) -> String {
+        std::fs::read_to_string(self.path("faults")).unwrap_or_default()
     }
 
     pub(crate) fn with(mut self, from: &str, to: &str) -> Self {
@@ -91,6 +111,7 @@ impl Site {
         let log = OpenOptions::new().create(true).append(true).open(self.path("log")).unwrap();
         command.args(["serve", "--store", &self.store(), "--listen", listen, "--config"]).arg(self.config_file());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env("TZ", &self.zone);
+        command.env(fault::LOG, self.path("faults")).envs(self.environment.lock().unwrap().iter().cloned());
         command
     }
 
@@ -206,6 +227,24 @@ impl Server {
         sleep(life).await;
         child.start_kill().unwrap();
         timeout(PATIENCE, child.wait()).await.expect("a killed process ends").unwrap();
+    }
+
+    /// Whether the process has ended by itself, and how.
+    pub(crate) async fn has_ended(&self) -> Option<ExitStatus> {
+        self.child.write().await.as_mut().and_then(|child| child.try_wait().unwrap())
+    }
+
+    /// Begins with a process that does not live to be ready.
+    pub(crate) async fn start_in_vain(site: Site) -> Self {
+        overdue_activities::init_crypto();
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build().unwrap();
+        let child = RwLock::new(Some(site.serve("127.0.0.1:0").spawn().unwrap()));
+        Self { site, http, child, url: RwLock::default(), peers: Vec::new(), turn: AtomicUsize::new(0) }
+    }
+
+    /// Starts a successor that may not live to be ready.
+    pub(crate) async fn restart_in_vain(&self) {
+        *self.child.write().await = Some(self.site.serve("127.0.0.1:0").spawn().unwrap());
     }
 
     /// Asks the process to end in good order; it goes on until it has drained.

@@ -11,6 +11,7 @@ use futures::FutureExt;
 use super::Client;
 use super::peers::{HttpPeers, Peers};
 use crate::engine::{Answer, Ask, CommitFailure, IncomingSignal, Message, RefusedInput, Route};
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::store::{Deposit, InboxRow, Outcome, Write};
 use crate::time::Timestamp;
@@ -66,7 +67,10 @@ impl Client {
             unchecked: false,
         };
         match self.engine().commit(Write::Deposit(Deposit { row })).await? {
-            Ok(Outcome::Deposited) => Some(Answer::Buffered),
+            Ok(Outcome::Deposited) => {
+                point(Point::DepositUntold);
+                Some(Answer::Buffered)
+            }
             Ok(Outcome::Duplicate) => Some(Answer::Duplicate),
             Ok(Outcome::Conflict) => Some(Answer::Refused(RefusedInput::SignalConflict)),
             Ok(Outcome::InboxFull) => Some(Answer::Refused(RefusedInput::TooManySignals)),

@@ -13,6 +13,7 @@ use super::lease::Lease;
 use super::node::Incoming;
 use super::{Call, Clock, Registries};
 use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions};
+use crate::fault::{Point, point};
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
@@ -56,6 +57,7 @@ pub(super) async fn call_activity(
     let outcome = outcome.and_then(|result| within_limit(result, options.result_bytes_max));
     let limit = options.limit.map(|limit| limit.name);
     let sends = sends.load(Ordering::Relaxed);
+    point(Point::ResultUntold);
     let _ = core.send(Incoming::Message(Message::CallEnded { key, number, limit, outcome, sends }));
 }
 

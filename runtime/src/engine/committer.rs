@@ -16,7 +16,7 @@ use super::gather::Gathering;
 use super::lease::Lease;
 use super::node::Incoming;
 use super::settle;
-use crate::fault::{Whim, whim};
+use crate::fault::{Point, Whim, point, whim};
 use crate::store::{CommitError, Fence, Outcome, Sharing, Store, StoreError, Write};
 
 /// After the store could not take a batch, the next one is tried this much later.
@@ -177,6 +177,7 @@ impl Committer {
             }
             match committed {
                 Ok(outcomes) => {
+                    point(Point::OutcomesUnapplied);
                     for (reply_to, outcome) in replies.into_iter().zip(outcomes) {
                         self.answer(reply_to, Ok(outcome));
                     }
@@ -185,6 +186,7 @@ impl Committer {
                     self.answer_all(replies, &CommitFailure::Rejected(reason));
                 }
                 Err(CommitError::Rejected(_)) => {
+                    point(Point::BatchUnhalved);
                     let mut halves = joined(writes, replies);
                     let second = halves.split_off(halves.len() / 2);
                     parts.push(second);
@@ -230,6 +232,7 @@ impl Committer {
     /// Finds out what became of a batch: first its commit is ended for good by raising the own epoch, then what it would
     /// have written is looked for. What is there is answered; the rest comes back, to be committed again.
     async fn settle(&mut self, reason: &str, writes: Vec<Write>, replies: Vec<ReplyTo>) -> Result<Vec<CommitRequest>, Stop> {
+        point(Point::OutcomeUnknown);
         self.raise(reason).await?;
         let found = loop {
             match settle::applied(self.store.as_ref(), &writes).await {
@@ -239,6 +242,7 @@ impl Committer {
             }
             self.clock.sleep(PAUSE_AFTER_FAILURE).await;
         };
+        point(Point::OutcomeSettled);
         let mut left = Vec::new();
         for (request, found) in joined(writes, replies).into_iter().zip(found) {
             match found {
@@ -307,7 +311,12 @@ impl Committer {
         // Whoever is gone needs no answer: what was committed is found again in the store.
         match reply_to {
             ReplyTo::Core(ticket) => drop(self.core.send(Incoming::Message(Message::Committed { ticket, outcome }))),
-            ReplyTo::Request(sender) => drop(sender.send(outcome)),
+            ReplyTo::Request(sender) => {
+                if outcome.is_ok() {
+                    point(Point::CallerUnanswered);
+                }
+                drop(sender.send(outcome));
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use super::retention::Retain;
 use super::scanner::HORIZON_PERIODS;
 use super::store_clock::StoreClock;
 use super::{Answer, Clock, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
-use crate::fault::{Whim, whim};
+use crate::fault::{Point, Whim, point, whim};
 use crate::id::WorkflowKey;
 use crate::store::{DeclaredType, Fence, Member, Outcome, Store, StoreError, Write};
 use crate::time::Timestamp;
@@ -274,6 +274,7 @@ impl Engine {
         let mut phase = self.shared.phase.subscribe();
         let _ = phase.wait_for(|phase| matches!(phase, Phase::Stopped | Phase::Failed(_))).await;
         self.store().close().await;
+        point(Point::DrainClosed);
     }
 }
 
@@ -297,9 +298,11 @@ async fn live_on(shared: Shared, secret: String, mut fence: Fence, draining: wat
     loop {
         match shared.live(&fence, &draining).await {
             End::Drained(last) => {
+                point(Point::DrainCommitted);
                 if let Err(error) = shared.store.leave(&last).await {
                     tracing::warn!(error = %error, "the lane could not be given back; it is taken over when its lease is over");
                 }
+                point(Point::DrainLeft);
                 tracing::info!(node.id = last.node_id, "node drained");
                 shared.phase.send_replace(Phase::Stopped);
                 return;

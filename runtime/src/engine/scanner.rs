@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::core::{Message, Scan};
 use super::environment::Clock;
 use super::node::Incoming;
-use crate::fault::{Whim, whim};
+use crate::fault::{Point, Whim, point, whim};
 use crate::id::WorkflowKey;
 use crate::store::{Store, StoreError};
 
@@ -71,6 +71,7 @@ impl Scanner {
                     if scan.requested.len() >= REQUESTED_MAX {
                         period /= FULL_SHARE;
                     }
+                    point(Point::ScanUnused);
                     if self.core.send(Incoming::Message(Message::Scanned(scan))).is_err() {
                         return;
                     }

@@ -15,7 +15,7 @@ use super::lease::Lease;
 use super::node::{Incoming, Phase, Watched};
 use super::ownership::Ownership;
 use super::{Answer, Clock, Environment, Registries, ReplyId};
-use crate::fault::{Whim, whim};
+use crate::fault::{Point, Whim, point, whim};
 use crate::id::WorkflowKey;
 use crate::store::Store;
 
@@ -95,6 +95,7 @@ impl Shell {
                 }
             }
             if self.is_drained(&*clock) {
+                point(Point::DrainAtRest);
                 return ShellEnd::Drained;
             }
         }
@@ -113,7 +114,11 @@ impl Shell {
             Incoming::Lost(reason) => return Some(ShellEnd::Lost(reason)),
             Incoming::Fatal(reason) => return Some(ShellEnd::Fatal(reason)),
         };
+        if matches!(message, Message::Gain(_)) {
+            point(Point::ShardsUnread);
+        }
         if matches!(message, Message::Drain) {
+            point(Point::DrainAsked);
             self.phase.send_replace(Phase::Draining);
             self.drain_until = Some(clock.monotonic().saturating_add(self.drain));
         }
@@ -149,11 +154,15 @@ impl Shell {
             }
             Effect::Owned(shards) => self.ownership.owns(shards, clock.monotonic()),
             Effect::HandOver { shard, to } => {
+                point(Point::HandOverUnsent);
                 tracing::info!(shard, node.id = to, "shard handed over");
                 drop(self.lane.send(LaneRequest::HandOver { shards: vec![shard], to: Some(to) }));
             }
             Effect::Reply(reply, answer) => {
                 if let Some(sender) = self.replies.remove(&reply) {
+                    if !matches!(answer, Answer::Refused(_)) {
+                        point(Point::CallerUnanswered);
+                    }
                     // A sender that gave up is told nothing; what it asked for is done all the same.
                     let _ = sender.send(answer);
                 }
@@ -174,7 +183,9 @@ async fn load(
     core: mpsc::UnboundedSender<Incoming>,
 ) {
     let Ok(_permit) = loads.acquire().await else { return };
-    let message = match store.load(&keys).await {
+    let loaded = store.load(&keys).await;
+    point(Point::ExecutionsUnfolded);
+    let message = match loaded {
         Ok(loaded) => Message::Loaded { number, results: keys.into_iter().zip(loaded).collect() },
         Err(error) => {
             tracing::error!(error = %error, executions = keys.len(), "executions could not be read; they are read again");

@@ -3,17 +3,25 @@
 //!
 //! - [`whim`]: what may happen at any time and hardly ever does, made frequent.
 //! - [`planted`]: a mistake that others have made, put back, so that a test shows that it would have found it.
+//! - [`point`]: a place between two steps at which the process ends, stands still, or fails.
 //!
-//! Both belong to the thread that armed them: a simulation is one thread, and nothing else in the process notices.
+//! The first two belong to the thread that armed them: a simulation is one thread, and nothing else in the process notices.
+//! Points belong to the process, and its environment arms them.
 
 #[cfg(feature = "fault-injection")]
 mod arm;
 mod bug;
+mod points;
+#[cfg(feature = "fault-injection")]
+mod strike;
 mod whims;
 
 #[cfg(feature = "fault-injection")]
 pub use arm::{Armed, arm};
 pub use bug::Bug;
+pub use points::Point;
+#[cfg(feature = "fault-injection")]
+pub use strike::{ARMED, LAX, LOG};
 pub use whims::Whim;
 
 /// Whether this mistake is to be made here.
@@ -36,6 +44,45 @@ pub fn whim(whim: Whim) -> bool {
     #[cfg(not(feature = "fault-injection"))]
     {
         let _ = whim;
+        false
+    }
+}
+
+/// A place at which the process may end, or stand still.
+#[inline]
+pub fn point(point: Point) {
+    let _ = fails(point);
+}
+
+/// The same, where what is done may also fail: whether it does.
+#[inline]
+pub fn fails(point: Point) -> bool {
+    #[cfg(feature = "fault-injection")]
+    return strike::pass(point);
+    #[cfg(not(feature = "fault-injection"))]
+    {
+        let _ = point;
+        false
+    }
+}
+
+/// Whether an embedded store spares synchronizations that it needs, so that a test sees what they are for.
+#[inline]
+pub fn is_lax() -> bool {
+    #[cfg(feature = "fault-injection")]
+    return std::env::var_os(LAX).is_some();
+    #[cfg(not(feature = "fault-injection"))]
+    false
+}
+
+/// Whether this point is waited for: what reaches it seldom may then reach it soon.
+#[inline]
+pub fn is_armed(point: Point) -> bool {
+    #[cfg(feature = "fault-injection")]
+    return strike::is_armed(point);
+    #[cfg(not(feature = "fault-injection"))]
+    {
+        let _ = point;
         false
     }
 }

@@ -4,6 +4,8 @@
 //! is generated from the handlers.
 
 mod access;
+#[cfg(feature = "fault-injection")]
+mod answered;
 mod breakers;
 mod bulk;
 mod docs;

@@ -92,7 +92,10 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let (engine, client) = (self.client.engine().clone(), self.client.clone());
         let reach = if self.listener.address.ip().is_loopback() { Reach::Loopback } else { Reach::Network };
-        let serve = async { axum::serve(self.listener.listener, router(self.client, reach)).await };
+        let listener = self.listener.listener;
+        #[cfg(feature = "fault-injection")]
+        let listener = super::answered::Answered(listener);
+        let serve = async { axum::serve(listener, router(self.client, reach)).await };
         let until = async {
             tokio::select! {
                 biased;

@@ -101,7 +101,7 @@ impl Evidence {
 }
 
 /// The order's own execution and everything linked to it, near or far.
-async fn executions_of(client: &Client, order_id: &str) -> anyhow::Result<Vec<Execution>> {
+pub(super) async fn executions_of(client: &Client, order_id: &str) -> anyhow::Result<Vec<Execution>> {
     let mut seen = BTreeSet::new();
     let mut next = vec![("order-timeout".to_owned(), order_id.to_owned())];
     let mut found = Vec::new();

@@ -5,6 +5,7 @@ use crate::engine::{
     Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, is_readable,
     late_execution, report_held, signal_of,
 };
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::store::{Advance, InboxRow, NewExecution, Refuse, Write};
 use crate::workflow::{Lateness, SignalView};
@@ -67,6 +68,7 @@ impl Core {
     fn late(&mut self, key: &WorkflowKey, shard: u16, signal: &SignalView<'_>) -> Option<(NewExecution, Active)> {
         let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
         late_execution(&mut step, key, shard, signal)
+            .inspect(|_| point(Point::LateSignalUncommitted))
             .inspect_err(|fault| {
                 tracing::error!(
                     workflow.type = key.workflow_type(), workflow.id = key.id(), signal.name = signal.name, error = %fault,

@@ -3,6 +3,7 @@
 use super::load::RETRY_AFTER_FAILURE;
 use super::{AtWork, Awaited, CommitKind, Committing, Core, Effect, Entry, Ticket};
 use crate::engine::{Active, Answer, CommitFailure, Input, RefusedInput, ReplyId};
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::store::{Advance, Outcome};
 use crate::workflow::ReplayFault;
@@ -139,12 +140,16 @@ impl Core {
         }
         self.held_by_shard[usize::from(active.row.shard)] += 1;
         self.entries.insert(key.clone(), Entry::AtWork(Box::new(AtWork { active, queue, commit: None })));
+        point(Point::BlockUncommitted);
         self.commit(key, advance, Committing::of(CommitKind::Block));
     }
 
     fn deposited(&mut self, reply: ReplyId, outcome: &Result<Outcome, CommitFailure>) {
         let answer = match outcome {
-            Ok(Outcome::Deposited) => Answer::Buffered,
+            Ok(Outcome::Deposited) => {
+                point(Point::DepositUntold);
+                Answer::Buffered
+            }
             Ok(Outcome::Duplicate) => Answer::Duplicate,
             Ok(Outcome::Conflict) => Answer::Refused(RefusedInput::SignalConflict),
             Ok(Outcome::InboxFull) => Answer::Refused(RefusedInput::TooManySignals),

@@ -5,6 +5,7 @@ use crate::activity::ActivityFailure;
 use crate::engine::{
     Active, Answer, Call, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, check_against,
 };
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{Advance, Deposit, InboxRow, Status, Write};
@@ -59,6 +60,9 @@ impl Core {
                 work.queue = draft.left;
                 match draft.advance {
                     Some(advance) => {
+                        if again.iter().any(|input| matches!(input, Input::Attempt { .. })) {
+                            point(Point::ResultUncommitted);
+                        }
                         let committing = Committing {
                             inputs: again,
                             answers: draft.answers,

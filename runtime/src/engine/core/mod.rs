@@ -26,6 +26,7 @@ use self::shards::Shards;
 use super::dispatch::Dispatch;
 use super::horizon::Horizon;
 use super::{Active, Answer, Input, Registries, ReplyId};
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::store::Execution;
 use crate::time::Timestamp;
@@ -256,6 +257,7 @@ impl Core {
             self.to_load.push_back(key);
         }
         while let Some(key) = self.horizon.pop_due(self.now) {
+            point(Point::TimerUnused);
             self.due(key);
         }
     }

@@ -15,6 +15,7 @@ use super::retention::End;
 use super::values::stored_shards;
 use super::writer::Work;
 use super::{advances, anchors, deposits, inbox, lane, requests, retention, starts, types};
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::store::rounds::rounds;
 use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, NewExecution, Outcome, Refuse, Retire, Write};
@@ -102,8 +103,12 @@ pub(super) struct Batch {
 impl Work for Batch {
     type Value = Vec<Outcome>;
 
+    const IS_BATCH: bool = true;
+
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<Vec<Outcome>, Fault> {
+        point(Point::FenceUnchecked);
         let owned = lane::check(within, &self.fence).await?;
+        point(Point::FenceChecked);
         let layout = within.layout.clone();
         let place = |write: &Write| layout.place(write.shard());
         if self.writes.is_sorted_by_key(place) || !self.writes.iter().all(|write| stays_at_its_place(write, &layout)) {

@@ -13,6 +13,7 @@ use super::statement::Statement;
 use super::values::{
     event_number, place, shard_of, stored_attempts, stored_rev, stored_run, stored_shard, stored_shards, stored_status,
 };
+use crate::fault::{Point, point};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Advance, Execution, NewExecution, RowChange, Status};
 use crate::time::Timestamp;
@@ -50,7 +51,7 @@ pub(super) async fn insert(
     layout: &Layout,
     rows: &[(CodedKey<'_>, &NewExecution)],
 ) -> Result<Vec<Created>, sqlx::Error> {
-    sqlx::query(INSERT.on(layout))
+    let created = sqlx::query(INSERT.on(layout))
         .bind(rows.iter().map(|((shard, ..), _)| *shard).bind_iter())
         .bind(rows.iter().map(|((_, code, _), _)| *code).bind_iter())
         .bind(rows.iter().map(|((.., id), _)| *id).bind_iter())
@@ -62,10 +63,9 @@ pub(super) async fn insert(
         .bind(rows.iter().map(|(_, new)| new.row.needs_attention).bind_iter())
         .bind(rows.iter().map(|(_, new)| stored_attempts(&new.row)).bind_iter())
         .fetch_all(connection)
-        .await?
-        .iter()
-        .map(|row| Ok(((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?), row.try_get(3)?)))
-        .collect()
+        .await?;
+    point(Point::ExecutionsWritten);
+    created.iter().map(|row| Ok(((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?), row.try_get(3)?))).collect()
 }
 
 pub(super) static EXISTING: Statement = Statement::new(
@@ -206,6 +206,7 @@ pub(super) async fn update(
         .bind(changes.iter().map(|(.., row)| stored_attempts(row)).bind_iter())
         .execute(connection)
         .await?;
+    point(Point::ExecutionsWritten);
     if done.rows_affected() == changes.len() as u64 { Ok(()) } else { Err(Fault::Overtaken("the row of an execution")) }
 }
 

@@ -6,6 +6,7 @@ use super::error::Fault;
 use super::layout::Layout;
 use super::statement::Statement;
 use super::values::{event_number, stored_run};
+use crate::fault::{Point, point};
 use crate::history::Record;
 use crate::id::RunId;
 
@@ -33,5 +34,6 @@ pub(super) async fn append(connection: &mut PgConnection, layout: &Layout, mut r
         .bind(records.iter().map(|(.., record)| &record.bytes[..]).bind_iter())
         .execute(connection)
         .await?;
+    point(Point::HistoryWritten);
     Ok(())
 }

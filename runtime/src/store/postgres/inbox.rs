@@ -8,6 +8,7 @@ use super::executions::CodedKey;
 use super::layout::Layout;
 use super::statement::Statement;
 use super::values::{limit_of, place, shard_of};
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{InboxRow, Status};
@@ -156,6 +157,7 @@ pub(super) async fn insert(
         .bind(rows.iter().map(|(_, row)| row.received_at.as_micros()).bind_iter())
         .execute(connection)
         .await?;
+    point(Point::InboxWritten);
     Ok(done.rows_affected())
 }
 
@@ -177,7 +179,9 @@ pub(super) async fn delete(connection: &mut PgConnection, layout: &Layout, mut k
         return Ok(());
     }
     keys.sort_unstable();
-    bind_keys(DELETE.on(layout), &keys).execute(connection).await.map(drop)
+    bind_keys(DELETE.on(layout), &keys).execute(connection).await?;
+    point(Point::InboxWritten);
+    Ok(())
 }
 
 pub(super) static HOLD: Statement = Statement::new(

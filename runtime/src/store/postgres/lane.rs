@@ -9,6 +9,7 @@ use super::commit::Transaction;
 use super::error::Fault;
 use super::values::shard_of;
 use super::writer::Work;
+use crate::fault::{Point, point};
 use crate::store::Fence;
 
 /// The one writer of each node.
@@ -92,6 +93,7 @@ impl Work for Raise {
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<Option<Fence>, Fault> {
         let fence = &self.0;
         end_recorded_session(within.connection, &fence.node_id).await?;
+        point(Point::EpochUnraised);
         let epoch: Option<i64> = sqlx::query_scalar(
             "UPDATE overdue.lanes SET epoch = nextval('overdue.epochs')
              WHERE node_id = $1 AND lane = $2 AND epoch = $3 RETURNING epoch",
@@ -102,6 +104,7 @@ impl Work for Raise {
         .fetch_optional(&mut *within.connection)
         .await?;
         let Some(epoch) = epoch else { return Ok(None) };
+        point(Point::EpochRaised);
         anchors::await_commits(within.connection, &within.layout, &fence.node_id).await?;
         let raised = Fence { epoch, ..fence.clone() };
         record_session(within.connection, &raised).await?;

@@ -16,6 +16,7 @@ use super::layout::Layout;
 use super::values::or_empty;
 use super::writer::Work;
 use super::{lane, transfer};
+use crate::fault::{Point, point};
 use crate::store::{Fence, Member, Membership, NewNode, Owner};
 use crate::time::Timestamp;
 
@@ -94,6 +95,7 @@ pub(super) async fn end(connection: &mut PgConnection, layout: &Layout, node_id:
         .bind(heir)
         .execute(&mut *connection)
         .await?;
+    point(Point::TakeOverHalfDone);
     sqlx::query("DELETE FROM overdue.nodes WHERE node_id = $1").bind(node_id).execute(connection).await?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use super::layout::Layout;
 use super::statement::Statement;
 use super::values::{limit_of, shard_of};
 use super::writer::Work;
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::store::{DeclaredType, NewExecution, Outcome, Refuse, RequestedStart, STARTED_BY_ANOTHER};
 use crate::time::Timestamp;
@@ -159,6 +160,7 @@ pub(super) async fn settle(
             .bind(made.iter().map(|(.., id)| *id).bind_iter())
             .execute(&mut *within.connection)
             .await?;
+        point(Point::RequestedStartUncommitted);
     }
     note(within.connection, &within.layout, contradicted).await
 }

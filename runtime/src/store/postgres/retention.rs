@@ -11,6 +11,7 @@ use super::executions::{self, CodedKey};
 use super::layout::Layout;
 use super::statement::Statement;
 use super::values::{limit_of, place, stored_rev, stored_run, stored_shards};
+use crate::fault::{Point, point};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Closed, Forget, Outcome, Retire};
 use crate::time::Timestamp;
@@ -184,6 +185,7 @@ async fn retire(connection: &mut PgConnection, layout: &Layout, retired: &[(Code
     }
     delete_histories(connection, layout, retired).await?;
     delete_attributes(connection, layout, retired).await?;
+    point(Point::RetireHalfDone);
     strip(connection, layout, retired).await
 }
 
@@ -260,5 +262,6 @@ async fn forget(connection: &mut PgConnection, layout: &Layout, forgotten: &[Cod
         .bind(forgotten.iter().map(|(.., id)| *id).bind_iter())
         .execute(connection)
         .await?;
+    point(Point::ForgetUncommitted);
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::error::Fault;
 use super::lane;
 use super::values::{limit_of, shard_of, stored_shards};
 use super::writer::Work;
+use crate::fault::{Point, point};
 use crate::store::Fence;
 
 /// Makes the fence's node the owner of free shards, those first that have been free for the longest.
@@ -63,6 +64,7 @@ impl Work for HandOver {
         .bind(heir)
         .execute(&mut *within.connection)
         .await?;
+        point(Point::HandOverUncommitted);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! statement half way. After any error the transaction is rolled back, or the session replaced, before the next command.
 //! A transaction is begun and ended by plain statements: there is no guard whose drop would have to know where it stands.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
@@ -22,6 +23,7 @@ use super::requests::Declare;
 use super::shards::{Claim, HandOver};
 use super::tokens::{Create, Revoke};
 use super::transfer::{Clear, Import, Mark};
+use crate::fault::{Point, fails, point};
 use crate::store::{CommitError, Fence, Imported, Outcome, StoreError};
 
 /// Commands that wait for the writer; the callers of more wait for a place. One lane sends one batch at a time.
@@ -38,6 +40,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// What is done in a transaction of its own. May be applied again, in another transaction, when the first came to nothing.
 pub(super) trait Work: Sync {
     type Value: Send;
+
+    /// Whether it is writes of executions, whose COMMIT is a commit point.
+    const IS_BATCH: bool = false;
 
     fn apply(&self, within: &mut Transaction<'_>) -> impl Future<Output = Result<Self::Value, Fault>> + Send;
 }
@@ -149,7 +154,10 @@ impl Writer {
         let mut transaction = Transaction { connection, memory: &mut self.memory, shards, layout, url };
         let applied = tokio::time::timeout(ANSWER_MAX, work.apply(&mut transaction)).await;
         match applied.unwrap_or_else(|_| Err(silent().into())) {
-            Ok(value) => self.end().await.map(|()| value).map_err(|error| Failure::of_commit(error, &self.layout)),
+            Ok(value) => {
+                let ended = if W::IS_BATCH { self.end_batch().await } else { self.end().await };
+                ended.map(|()| value).map_err(|error| Failure::of_commit(error, &self.layout))
+            }
             Err(fault) => {
                 self.roll_back(&fault).await;
                 Err(Failure::Before(self.looked_up(fault).await))
@@ -186,6 +194,25 @@ impl Writer {
 
     async fn end(&mut self) -> Result<(), sqlx::Error> {
         let ended = self.execute("COMMIT").await;
+        self.ended(ended)
+    }
+
+    /// Ends the transaction of a batch, whose COMMIT passes two points.
+    async fn end_batch(&mut self) -> Result<(), sqlx::Error> {
+        point(Point::CommitUnsent);
+        let ended = {
+            let mut commit = std::pin::pin!(self.execute("COMMIT"));
+            // The first poll sends it; whoever waits then waits for the reply.
+            match futures::poll!(&mut commit) {
+                Poll::Ready(ended) => ended,
+                Poll::Pending if fails(Point::CommitUnanswered) => Err(lost()),
+                Poll::Pending => commit.await,
+            }
+        };
+        self.ended(ended)
+    }
+
+    fn ended(&mut self, ended: Result<(), sqlx::Error>) -> Result<(), sqlx::Error> {
         if let Err(error) = &ended {
             self.memory = Memory::default();
             if !is_definite(error) {

@@ -6,6 +6,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::error::Fault;
 use super::{advances, deposits, inbox, lane, retention, starts, types};
+use crate::fault::{Point, point};
 use crate::store::rounds::rounds;
 use crate::store::{Fence, Outcome, Write};
 
@@ -51,7 +52,9 @@ impl Batch<'_> {
 
 /// Applies a batch as if its writes came one after another. Needs a transaction; after a fault it must be rolled back.
 pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, Fault> {
+    point(Point::FenceUnchecked);
     lane::check(batch.connection, fence).await?;
+    point(Point::FenceChecked);
     let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
     for round in rounds(writes) {
         let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());

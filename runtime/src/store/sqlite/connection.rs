@@ -11,6 +11,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions, Connection};
 
 use super::error::store_error;
+use crate::fault;
 use crate::store::{LOCK_WAIT_MAX, StoreError};
 
 /// Earlier versions can corrupt a database with a write-ahead log: <https://www.sqlite.org/wal.html#walresetbug>.
@@ -132,7 +133,7 @@ pub(super) async fn open_writer(database: &Path) -> Result<SqliteConnection, Sto
     let mut connection = options(database)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
+        .synchronous(if fault::is_lax() { SqliteSynchronous::Normal } else { SqliteSynchronous::Full })
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         .pragma("cache_size", WRITER_CACHE)
         .connect()

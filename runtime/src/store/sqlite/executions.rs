@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::error::{Fault, unreadable};
 use super::history::event_number;
 use super::values::{Sized, four, place, sixteen, sixty_four, sized};
+use crate::fault::{Point, point};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Advance, Execution, NewExecution, RowChange, Status};
 use crate::time::Timestamp;
@@ -43,6 +44,7 @@ pub(super) async fn insert(connection: &mut SqliteConnection, rows: &[(i64, &New
                 .bind(stored_attempts(&new.row));
         }
         query.execute(&mut *connection).await?;
+        point(Point::ExecutionsWritten);
     }
     Ok(())
 }
@@ -142,6 +144,7 @@ pub(super) async fn update(
                 .bind(stored_attempts(row));
         }
         let done = query.execute(&mut *connection).await?;
+        point(Point::ExecutionsWritten);
         if done.rows_affected() != piece.len() as u64 {
             return Err(unreadable("executions.rev", "another value than was read in the same transaction").into());
         }

@@ -5,6 +5,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::error::Fault;
 use super::values::{Sized, four, place, sixteen, sixty_four, sized};
+use crate::fault::{Point, point};
 use crate::history::Record;
 use crate::id::RunId;
 
@@ -19,6 +20,7 @@ pub(super) async fn append(connection: &mut SqliteConnection, mut records: Vec<(
             query = query.bind(run_id.as_bytes().to_vec()).bind(event_number(record)?).bind(record.bytes.to_vec());
         }
         query.execute(&mut *connection).await?;
+        point(Point::HistoryWritten);
     }
     Ok(())
 }

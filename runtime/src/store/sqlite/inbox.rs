@@ -6,6 +6,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use super::error::unreadable;
 use super::executions::CodedKey;
 use super::values::{Sized, four, limit_of, place, sixteen, sixty_four, sized};
+use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{CarriedSignal, InboxRow, Status};
@@ -104,6 +105,7 @@ pub(super) async fn insert(connection: &mut SqliteConnection, rows: &[(i64, &Inb
                 .bind(row.received_at.as_micros());
         }
         query.execute(&mut *connection).await?;
+        point(Point::InboxWritten);
     }
     Ok(())
 }
@@ -124,6 +126,7 @@ pub(super) async fn delete(connection: &mut SqliteConnection, keys: &[RowKey<'_>
             query = query.bind(*code).bind(*id).bind(*signal_id);
         }
         removed += query.execute(&mut *connection).await?.rows_affected();
+        point(Point::InboxWritten);
     }
     Ok(removed)
 }

@@ -3,6 +3,7 @@
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::Fault;
+use crate::fault::{Point, point};
 use crate::store::Fence;
 
 /// The one writer's.
@@ -12,7 +13,9 @@ const LANE: u16 = 0;
 /// before is gone, or is an earlier incarnation of the caller. Needs a transaction.
 pub(super) async fn join(connection: &mut SqliteConnection, node_id: &str) -> Result<Fence, sqlx::Error> {
     end_all(connection).await?;
+    point(Point::EpochUnraised);
     let epoch = raise_epoch(connection).await?;
+    point(Point::EpochRaised);
     begin(connection, node_id, LANE, epoch).await?;
     Ok(Fence { node_id: node_id.to_owned(), lane: LANE, epoch })
 }

@@ -11,6 +11,7 @@ use super::commit::Batch;
 use super::error::{Fault, unreadable};
 use super::executions::stored_rev;
 use super::values::{Sized, four, limit_of, place, sixteen, sixty_four, sized};
+use crate::fault::{Point, point};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Closed, Forget, Outcome, Retire};
 use crate::time::Timestamp;
@@ -134,8 +135,15 @@ pub(super) async fn apply(
     forgotten.sort_unstable_by_key(|(code, forget)| (*code, forget.key.id()));
     delete_histories(batch.connection, &retired).await?;
     delete_attributes(batch.connection, &retired).await?;
+    if !retired.is_empty() {
+        point(Point::RetireHalfDone);
+    }
     strip(batch.connection, &retired).await?;
-    delete(batch.connection, &forgotten).await
+    delete(batch.connection, &forgotten).await?;
+    if !forgotten.is_empty() {
+        point(Point::ForgetUncommitted);
+    }
+    Ok(())
 }
 
 pub(super) static JUDGE: Sized = sized!(

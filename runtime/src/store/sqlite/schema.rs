@@ -4,6 +4,7 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::store_error;
+use crate::fault::{Point, is_armed, point};
 use crate::store::StoreError;
 
 /// Every migration that this program knows.
@@ -90,7 +91,25 @@ pub(super) async fn shards(connection: &mut SqliteConnection) -> Result<u16, Sto
 }
 
 async fn migrate(connection: &mut SqliteConnection) -> Result<(), StoreError> {
-    MIGRATOR.run(connection).await.map_err(|error| StoreError::Refused(format!("the database's schema cannot be used: {error}")))
+    if is_armed(Point::MigrationApplied) {
+        one_by_one(connection).await?;
+    }
+    run(&MIGRATOR, connection).await
+}
+
+async fn run(migrator: &Migrator, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    let run = migrator.run(connection).await;
+    run.map_err(|error| StoreError::Refused(format!("the database's schema cannot be used: {error}")))
+}
+
+/// The same, seen between any two of them.
+async fn one_by_one(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    for number in 1..=MIGRATOR.iter().count() {
+        let mut first = Migrator::with_migrations(MIGRATOR.iter().take(number).cloned().collect());
+        run(first.set_ignore_missing(true), connection).await?;
+        point(Point::MigrationApplied);
+    }
+    Ok(())
 }
 
 fn latest() -> i64 {

@@ -16,6 +16,7 @@ use super::commit::{self, Batch, Memory};
 use super::error::{Fault, at_commit, is_definite, primary_code, store_error};
 use super::readers::Gate;
 use super::{connection, lane, tokens, transfer};
+use crate::fault::{Point, fails, is_armed, point};
 use crate::store::{CommitError, Fence, Imported, Outcome, Parcel, StoreError, StoreName, Token, Write};
 
 /// Commands that wait for the writer; the callers of more wait for a place. One lane sends one batch at a time.
@@ -174,7 +175,11 @@ impl Writer {
                 return Err(fault.before_commit(fence.epoch));
             }
         };
+        point(Point::CommitUnsent);
         self.end().await.map_err(at_commit)?;
+        if fails(Point::CommitUnanswered) {
+            return Err(CommitError::Unknown("the answer to a commit was lost".into()));
+        }
         Ok(outcomes)
     }
 
@@ -262,7 +267,8 @@ impl Writer {
     /// a gap, it grows: then they are made to wait, and it is cut.
     async fn cut_log(&mut self) {
         let bytes = std::fs::metadata(connection::log_path(&self.database)).map_or(0, |file| file.len());
-        if bytes < self.log_bytes_limit {
+        let is_wanted = is_armed(Point::LogUncut) || is_armed(Point::LogCut);
+        if bytes < self.log_bytes_limit && !is_wanted {
             self.log_bytes_limit = LOG_BYTES_MAX;
             return;
         }
@@ -270,8 +276,12 @@ impl Writer {
             self.log_bytes_limit = bytes + LOG_BYTES_STEP;
             return;
         };
+        point(Point::LogUncut);
         match self.execute("PRAGMA wal_checkpoint(TRUNCATE)").await {
-            Ok(()) => self.log_bytes_limit = LOG_BYTES_MAX,
+            Ok(()) => {
+                point(Point::LogCut);
+                self.log_bytes_limit = LOG_BYTES_MAX;
+            }
             Err(error) => {
                 tracing::warn!(error = %error, log_bytes = bytes, "the write-ahead log could not be cut");
                 self.log_bytes_limit = bytes + LOG_BYTES_STEP;

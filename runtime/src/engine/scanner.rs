@@ -11,9 +11,10 @@ use tokio::sync::{mpsc, watch};
 use super::core::{Message, Scan};
 use super::environment::Clock;
 use super::node::Incoming;
-use crate::fault::{Point, Whim, point, whim};
+use crate::fault::{Bug, Point, Whim, planted, point, recall, remember, whim};
 use crate::id::WorkflowKey;
-use crate::store::{Store, StoreError};
+use crate::store::{Due, Store, StoreError};
+use crate::time::Timestamp;
 
 /// The most executions with unread inbox rows that one scan takes up.
 const UNREAD_MAX: usize = 1_000;
@@ -98,13 +99,20 @@ impl Scanner {
             return Ok(Scan { horizon: now, ..Scan::default() });
         }
         let limit = if whim(Whim::ScanOfOne) { 1 } else { self.limit.load(Ordering::Relaxed) };
-        let overdue = self.store.due(&shards, now, limit).await?;
+        let overdue = self.overdue(&shards, now, limit).await?;
         let mut scan = Scan { overdue, horizon: now, ..Scan::default() };
         if self.timers {
             scan.horizon = now.saturating_add(self.period * HORIZON_PERIODS);
             scan.upcoming = self.store.upcoming(&shards, now, scan.horizon, UPCOMING_PER_SHARD_MAX).await?;
         }
         scan.unread = self.store.unread(&shards, UNREAD_MAX).await?;
+        if planted(Bug::WatermarkInboxScan) {
+            let last = recall("inbox scan").unwrap_or_default();
+            scan.unread.retain(|key| *key.to_string() > *last);
+            if let Some(last) = scan.unread.iter().map(ToString::to_string).max() {
+                remember("inbox scan", last);
+            }
+        }
         if round.is_multiple_of(SCANS_PER_UNCLAIMED) {
             let before = now.saturating_sub(self.buffer);
             let limit = UNCLAIMED_MAX + self.unknown.min(UNKNOWN_MAX);
@@ -115,6 +123,31 @@ impl Scanner {
         }
         scan.requested = self.store.requested_starts(&shards, &self.types, REQUESTED_MAX).await?;
         Ok(scan)
+    }
+}
+
+impl Scanner {
+    /// What is due now, from the beginning: no scan relies on an earlier one.
+    async fn overdue(&self, shards: &[u16], now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let micros = |name: &str| recall(name).and_then(|text| text.parse().ok()).map(Timestamp::from_micros);
+        if planted(Bug::WatermarkTimerScan) {
+            let name = format!("due scan of {shards:?}");
+            let last = micros(&name).unwrap_or_default();
+            remember(&name, now.as_micros().to_string());
+            return self.store.upcoming(shards, last, now, limit).await;
+        }
+        if planted(Bug::RecoveryOnce) {
+            let name = format!("recovery of {shards:?}");
+            let is_done = recall(&name).is_some();
+            remember(&name, "done".into());
+            return if is_done { Ok(Vec::new()) } else { self.store.due(shards, now, limit).await };
+        }
+        let mut due = self.store.due(shards, now, limit).await?;
+        if planted(Bug::ScanBelowHeld) {
+            due.sort_by_key(|due| due.wake_at);
+            due.truncate(1);
+        }
+        Ok(due)
     }
 }
 

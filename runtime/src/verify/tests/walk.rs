@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::stores::{Database, model_of};
 use super::world::{Patient, SHARDS, Step, World, code, inbox_row};
 use crate::engine::Clock;
-use crate::store::{AttributeValue, Deposit, Parcel, Status, Store, Write};
+use crate::store::{AttributeValue, Deposit, Filter, Parcel, Status, Store, Write};
+use crate::verify::strays::{Runs, histories};
 use crate::verify::{Invariant, Look, Options, Report, everything, execution};
 
 async fn walked(world: &World, store: &dyn Store) -> Report {
@@ -184,8 +185,25 @@ async fn a_clock_that_is_behind_makes_no_violation_of_a_call_under_way() {
     let begun = world.clock.now();
     world.start("begun", vec![Step::Call("hang".into())]).await;
     world.pass(Duration::from_secs(1)).await;
-    world.clock.set(begun);
+    world.clock.set(begun.saturating_sub(Duration::from_secs(60)));
     assert_eq!(walked(&world, world.store.as_ref()).await.violations, []);
+}
+
+#[tokio::test]
+async fn the_runs_of_a_large_store_are_held_against_its_histories_a_part_at_a_time() {
+    let world = World::full().await;
+    let [database, _] = Database::each(&world).await;
+    assert_eq!(database.run("DELETE FROM executions WHERE id IN ('sleeping', 'calling', 'unknown')").await, 3);
+    let store = database.open().await;
+    for at_once in [1, 2, 5, 100] {
+        let (mut runs, mut report) = (Runs::at_most(at_once), Report::default());
+        for listed in store.list(&Filter::default(), None, 100).await.unwrap().rows {
+            assert!(runs.note(listed.execution.run_id));
+        }
+        histories(store.as_ref(), runs, world.clock.now(), &mut report).await.unwrap();
+        assert_eq!((broken(&report), report.violations.len()), (vec!["I42"], 3), "{at_once} at once");
+        assert_eq!(report.checks.of(Invariant::NothingLeft), 16, "each history is looked at once");
+    }
 }
 
 #[tokio::test]

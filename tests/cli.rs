@@ -338,6 +338,7 @@ async fn help_names_every_command() {
         "token",
         "breaker",
         "replay",
+        "verify",
         "migrate",
         "openapi",
         "demo",

@@ -31,4 +31,5 @@ mod sql_from_rust;
 mod sql_refusals;
 mod sql_signals;
 mod steps;
+mod verify;
 mod wrong_clocks;

@@ -8,11 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::call::Call;
-use crate::client::HttpClient;
 use crate::config::DownstreamConfig;
 use crate::definition::Definition;
 use crate::error::ConfigError;
-use crate::layers::Breakers;
+use crate::layers::{Breakers, Next};
 use crate::settings::{Keys, Settings};
 use crate::stack::{Stack, start_to_close};
 
@@ -38,7 +37,7 @@ impl<'a> Downstream<'a> {
         name: &'static str,
         config: &'a DownstreamConfig,
         calls: &[&Definition],
-        client: &HttpClient,
+        client: &impl Next,
         environment: &Environment,
     ) -> Result<Self, ConfigError> {
         let settings = Settings::check(name, config)?;

@@ -25,6 +25,7 @@ mod settings;
 mod stack;
 mod stock;
 mod trace;
+mod wire;
 
 pub use client::init_crypto;
 pub use config::{
@@ -41,5 +42,6 @@ pub use payments::{
     Capture, ClosePayment, ClosePaymentOutcome, EndPaymentInput, RefundPayment, RefundPaymentInput, RefundPaymentOutcome,
     RefundStatus, RefundStatusInput, RefundStatusOutcome, VoidPayment, VoidPaymentOutcome,
 };
-pub use register::{Downstreams, register};
+pub use register::{Downstreams, register, register_over};
 pub use stock::{ReleaseStock, ReleaseStockInput, ReleaseStockOutcome};
+pub use wire::{Incoming, NoAnswer, Outgoing, Wire};

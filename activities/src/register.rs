@@ -1,5 +1,7 @@
 //! Puts the calls into a program's registry, and keeps hold of their breakers.
 
+use std::sync::Arc;
+
 use overdue_runtime::activity::{ActivityRegistry, BreakerPanel, BreakerPosition, BreakerView, Exhausted, NoSuchBreaker};
 use overdue_runtime::engine::Environment;
 
@@ -8,10 +10,11 @@ use crate::config::DownstreamsConfig;
 use crate::coupons::{self, ReturnCoupon};
 use crate::endpoint::Downstream;
 use crate::error::ConfigError;
-use crate::layers::{BreakerState, Breakers};
+use crate::layers::{BreakerState, Breakers, Next};
 use crate::orders::{self, CancelOrder, ConfirmPaid};
 use crate::payments::{self, ClosePayment, RefundPayment, RefundStatus, VoidPayment};
 use crate::stock::{self, ReleaseStock};
+use crate::wire::{Wire, WireClient};
 
 /// Builds one stack per downstream and registers every call.
 ///
@@ -22,24 +25,44 @@ pub fn register(
     config: &DownstreamsConfig,
     environment: &Environment,
 ) -> Result<Downstreams, ConfigError> {
+    register_calls(activities, config, environment, &HttpClient::new(environment)?)
+}
+
+/// The same over another wire than HTTP; no crypto is needed.
+///
+/// # Errors
+/// [`ConfigError`], which names the key and says what to write.
+pub fn register_over(
+    activities: &mut ActivityRegistry,
+    config: &DownstreamsConfig,
+    environment: &Environment,
+    wire: Arc<dyn Wire>,
+) -> Result<Downstreams, ConfigError> {
+    register_calls(activities, config, environment, &WireClient { wire, environment: environment.clone() })
+}
+
+fn register_calls(
+    activities: &mut ActivityRegistry,
+    config: &DownstreamsConfig,
+    environment: &Environment,
+    client: &impl Next,
+) -> Result<Downstreams, ConfigError> {
     // A refund that cannot go on is the workflow's to handle; any other step waits for a person.
     let (attention, fail) = (Exhausted::NeedsAttention, Exhausted::Fail);
 
-    let client = HttpClient::new(environment)?;
-
     let calls = [&orders::CANCEL_ORDER, &orders::CONFIRM_PAID];
-    let orders = Downstream::new("orders", &config.orders, &calls, &client, environment)?;
+    let orders = Downstream::new("orders", &config.orders, &calls, client, environment)?;
     activities.register(CancelOrder(orders.endpoint(&orders::CANCEL_ORDER, attention)?));
     activities.register(ConfirmPaid(orders.endpoint(&orders::CONFIRM_PAID, attention)?));
 
-    let stock = Downstream::new("stock", &config.stock, &[&stock::RELEASE_STOCK], &client, environment)?;
+    let stock = Downstream::new("stock", &config.stock, &[&stock::RELEASE_STOCK], client, environment)?;
     activities.register(ReleaseStock(stock.endpoint(&stock::RELEASE_STOCK, attention)?));
 
-    let coupons = Downstream::new("coupons", &config.coupons, &[&coupons::RETURN_COUPON], &client, environment)?;
+    let coupons = Downstream::new("coupons", &config.coupons, &[&coupons::RETURN_COUPON], client, environment)?;
     activities.register(ReturnCoupon(coupons.endpoint(&coupons::RETURN_COUPON, attention)?));
 
     let calls = [&payments::CLOSE_PAYMENT, &payments::VOID_PAYMENT, &payments::REFUND_PAYMENT, &payments::REFUND_STATUS];
-    let payments = Downstream::new("payments", &config.payments, &calls, &client, environment)?;
+    let payments = Downstream::new("payments", &config.payments, &calls, client, environment)?;
     activities.register(ClosePayment(payments.endpoint(&payments::CLOSE_PAYMENT, attention)?));
     activities.register(VoidPayment(payments.endpoint(&payments::VOID_PAYMENT, attention)?));
     activities.register(RefundPayment(payments.endpoint(&payments::REFUND_PAYMENT, fail)?));

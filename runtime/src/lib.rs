@@ -14,10 +14,13 @@ pub mod http;
 mod id;
 mod payload;
 pub mod replay;
+#[cfg(any(test, feature = "test-util"))]
+pub mod simulation;
 pub mod store;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
 mod time;
+pub mod verify;
 pub mod workflow;
 
 pub use duration::{ConfigDuration, InvalidDuration, parse_duration};

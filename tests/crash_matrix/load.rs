@@ -20,10 +20,12 @@ const QUIET: Duration = Duration::from_millis(500);
 
 /// A shop that loses an answer and fails once.
 pub(super) fn faults() -> FaultPlan {
-    FaultPlan::none()
-        .withholding(WITHHOLD)
-        .plant(Service::Stock, "left-0-stock", 1..=1, Fault::TimeoutAfterEffect)
-        .plant(Service::Coupons, "left-1-coupon", 1..=1, Fault::Unavailable)
+    FaultPlan::none().withholding(WITHHOLD).plant(Service::Stock, "left-0-stock", 1..=1, Fault::TimeoutAfterEffect).plant(
+        Service::Coupons,
+        "left-1-coupon",
+        1..=1,
+        Fault::Unavailable,
+    )
 }
 
 pub(super) struct Load<'a> {

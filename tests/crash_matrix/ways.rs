@@ -91,9 +91,8 @@ pub(super) fn way(point: Point, on: On) -> Way {
         (Point::LogUncut | Point::LogCut, On::Sqlite) => through(Scene::Town, SOMETIMES),
         (Point::LogUncut | Point::LogCut, On::Postgres) => Way::None(NO_LOG),
         (Point::MigrationApplied, _) => by(Scene::First),
-        (
-            Point::DrainAsked | Point::DrainAtRest | Point::DrainCommitted | Point::DrainLeft | Point::DrainClosed,
-            _,
-        ) => by(Scene::Drain),
+        (Point::DrainAsked | Point::DrainAtRest | Point::DrainCommitted | Point::DrainLeft | Point::DrainClosed, _) => {
+            by(Scene::Drain)
+        }
     }
 }

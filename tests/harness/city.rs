@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::{Server, Site};
+use super::{Server, Site, run};
 
 /// Until when an order may be paid, from its placement.
 pub(crate) const TIME_TO_PAY: Duration = Duration::from_millis(1200);
@@ -280,6 +280,16 @@ impl City {
         }
         self.audit_effects(acknowledged);
         self.audit_keys(&histories);
+        self.verify().await;
+    }
+
+    /// What is stored holds together, looked at beside the nodes that run on it.
+    pub(crate) async fn verify(&self) -> Value {
+        let looked = run(&mut self.server.site.verify()).await;
+        assert_eq!(looked.code, Some(0), "{looked:?}");
+        let report = looked.json();
+        assert_eq!(report["violations"], json!([]));
+        report
     }
 
     pub(crate) fn audit_effects(&self, acknowledged: &[Acknowledged]) {

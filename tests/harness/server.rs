@@ -53,7 +53,13 @@ impl Site {
                  retry = {{ initial = \"100ms\", cap = \"400ms\", jitter = false }}\nretry_after_max = \"1s\"\n"
             ));
         }
-        Self { folder: tempfile::tempdir().unwrap(), config, zone: "UTC".into(), store: Mutex::default(), environment: Mutex::default() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            config,
+            zone: "UTC".into(),
+            store: Mutex::default(),
+            environment: Mutex::default(),
+        }
     }
 
     /// One whose services are nowhere.
@@ -106,6 +112,13 @@ impl Site {
         command.args(["serve", "--store", &self.store(), "--listen", listen, "--config"]).arg(self.config_file());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env("TZ", &self.zone);
         command.env(fault::LOG, self.path("faults")).envs(self.environment.lock().unwrap().iter().cloned());
+        command
+    }
+
+    /// The command that looks at everything in this site's store.
+    pub(crate) fn verify(&self) -> Command {
+        let mut command = program();
+        command.args(["verify", "--store", &self.store(), "--json", "--config"]).arg(self.config_file());
         command
     }
 

@@ -1,9 +1,9 @@
 //! Whether a store that was found after a power cut is whole, and keeps what was promised.
 
+use overdue_runtime::WorkflowKey;
 use overdue_runtime::history::decode;
 use overdue_runtime::sqlx::{self, Connection};
 use overdue_runtime::store::{Loaded, SqliteStore, Store};
-use overdue_runtime::WorkflowKey;
 use serde_json::Value;
 
 use super::disk::Files;
@@ -53,7 +53,8 @@ impl Promise {
 
 /// Opens what was found, and says what is wrong with it.
 pub(super) async fn judge(files: &Files, promises: &[Promise]) -> Result<(), String> {
-    let folder = tempfile::tempdir_in(if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() });
+    let folder =
+        tempfile::tempdir_in(if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() });
     let folder = folder.unwrap();
     let database = folder.path().join("orders.db");
     for (suffix, bytes) in ["", "-wal", "-journal"].into_iter().zip(files) {
@@ -85,7 +86,8 @@ async fn are_kept(store: &SqliteStore, promises: &[Promise]) -> Result<(), Strin
 }
 
 async fn is_whole(session: &mut sqlx::SqliteConnection) -> Result<(), String> {
-    let verdict: String = sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut *session).await.map_err(|e| e.to_string())?;
+    let verdict: String =
+        sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut *session).await.map_err(|e| e.to_string())?;
     if verdict != "ok" {
         return Err(verdict);
     }

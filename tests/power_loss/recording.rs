@@ -18,8 +18,15 @@ pub(super) enum File {
 #[derive(Debug)]
 pub(super) enum Event {
     Created(File),
-    Wrote { file: File, at: usize, bytes: Vec<u8> },
-    Cut { file: File, length: usize },
+    Wrote {
+        file: File,
+        at: usize,
+        bytes: Vec<u8>,
+    },
+    Cut {
+        file: File,
+        length: usize,
+    },
     /// What was done to it before survives from now on.
     Synchronized(File),
     Removed(File),

@@ -21,12 +21,11 @@ async fn main() -> ExitCode {
     Program::new("overdue", env!("CARGO_PKG_VERSION"), about)
         .registering(&["downstreams", "workflows"], |config, environment, code| {
             let section: Option<SettingsSection> = config.table("workflows", &["order-timeout", "order_timeout"])?;
-            let settings = section.map_or_else(Settings::default, SettingsSection::settings);
+            register(&mut code.workflows, section.map_or_else(Settings::default, SettingsSection::settings));
             let downstreams: DownstreamsConfig = config.section("downstreams")?.ok_or(
                 "say where the shop's services are: [downstreams.orders] url = \"…\", and likewise stock, coupons and payments",
             )?;
             code.breakers = Some(Arc::new(overdue_activities::register(&mut code.activities, &downstreams, environment)?));
-            register(&mut code.workflows, settings);
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         })
         .command(demo, |matches| Box::pin(async move { Ok(demo::run(demo::Options::from_arg_matches(&matches)?).await?) }))

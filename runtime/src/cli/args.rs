@@ -62,6 +62,8 @@ pub(super) enum Task {
     Token(TokenArgs),
     /// Replay stored histories with this program, as a check before it is deployed
     Replay(ReplayArgs),
+    /// Check everything that a store holds, beside servers that use it or off line; nothing is changed
+    Verify(VerifyArgs),
     /// Bring a store that an older program wrote to this program's schema
     Migrate(MigrateArgs),
     /// Move a store into another one, with its workflows in flight; neither may be served meanwhile
@@ -277,6 +279,19 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Only this workflow type
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(super) workflow_type: Option<String>,
+}
+
+#[derive(Args)]
+pub(super) struct VerifyArgs {
+    /// The store: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE; servers may be using it
+    #[arg(long, value_name = "URL")]
+    pub(super) store: String,
+    /// The configuration file that the servers have: workflows may depend on it, and how long a server takes to look
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Only this workflow type; what belongs to no workflow is then not looked for
     #[arg(long = "type", value_name = "TYPE")]
     pub(super) workflow_type: Option<String>,
 }

@@ -17,6 +17,7 @@ mod show;
 mod start;
 mod store;
 mod tokens;
+mod verify;
 
 pub use config::{Config, ConfigError, EngineSection};
 pub use program::{CommandFuture, Program};

@@ -9,7 +9,7 @@ use futures::future::LocalBoxFuture;
 
 use super::args::{Cli, Task};
 use super::config::Config;
-use super::{actions, breakers, copy, follow, replay, serve, show, start, store, tokens};
+use super::{actions, breakers, copy, follow, replay, serve, show, start, store, tokens, verify};
 use crate::engine::{Environment, Registries};
 
 /// Why a command failed, for a person.
@@ -99,6 +99,7 @@ impl Program {
             Task::Breaker(args) => breakers::run(&connection, args).await,
             Task::Token(args) => tokens::run(&connection, args).await,
             Task::Replay(args) => replay::run(self, &connection, args).await,
+            Task::Verify(args) => verify::run(self, &connection, args).await,
             Task::Migrate(args) => store::migrate(&args).await,
             Task::Copy(args) => copy::run(&connection, &args).await,
             Task::Openapi => {
@@ -124,6 +125,14 @@ impl Program {
         let mut code = Registries::default();
         (self.register)(config, environment, &mut code)?;
         Ok(code)
+    }
+
+    /// As much of it as can be had without a configuration: enough to read histories with, not to call anybody.
+    pub(super) fn code_to_read(&self, config: &Config, environment: &Environment) -> Registries {
+        let mut code = Registries::default();
+        // What is missing is only what the calls need; a type that did not get so far counts as unknown.
+        let _ = (self.register)(config, environment, &mut code);
+        code
     }
 }
 

@@ -24,6 +24,14 @@ pub(super) async fn open(url: &str, shards: u16) -> Result<Arc<dyn Store>, Store
     })
 }
 
+/// Opens the store to look at it, also beside servers that use it.
+pub(super) async fn open_to_look(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(match named(url)? {
+        Named::Sqlite(path) => Arc::new(SqliteStore::open_to_look(path).await?),
+        Named::Postgres(url) => Arc::new(PostgresStore::open_to_look(url).await?),
+    })
+}
+
 /// Opens the store to copy from it, or into it: then it is created with this number of shards if it is not there.
 pub(super) async fn open_to_copy(url: &str, shards: Option<u16>) -> Result<Arc<dyn Portable>, StoreError> {
     match named(url)? {

@@ -25,14 +25,13 @@ pub use explain::Explanation;
 pub use list::{ListQuery, ListedWorkflow, WorkflowPage};
 pub use operate::ActionOutcome;
 pub(crate) use operate::check_reason;
-pub(crate) use peers::{Forwarded, Nudge, SCHEME as NODE_SCHEME};
+pub(crate) use peers::{Forwarded, Nudge, Peers, SCHEME as NODE_SCHEME};
 pub use read::HistoryPage;
 pub use signal::{SignalOutcome, SignalRequest, SignalResponse};
 pub use start::{StartRequest, StartResponse};
 pub use tokens::{NewToken, create_token};
 pub use within::{signal_in, start_in};
 
-use self::peers::Peers;
 use crate::engine::Engine;
 use crate::id::{WorkflowKey, check_id};
 
@@ -46,7 +45,7 @@ pub const REASON_BYTES_MAX: usize = 1_000;
 pub struct Client {
     engine: Arc<Engine>,
     /// Made when another node is first asked.
-    peers: Arc<OnceLock<Option<Arc<Peers>>>>,
+    peers: Arc<OnceLock<Option<Arc<dyn Peers>>>>,
     nudges: Arc<Semaphore>,
 }
 
@@ -54,6 +53,12 @@ impl Client {
     /// A client of `engine`.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine, peers: Arc::default(), nudges: owner::nudges() }
+    }
+
+    /// A client that reaches the other nodes in this way.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn beside(engine: Arc<Engine>, peers: Arc<dyn Peers>) -> Self {
+        Self { engine, peers: Arc::new(OnceLock::from(Some(peers))), nudges: owner::nudges() }
     }
 
     /// The node.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use super::Client;
-use super::peers::Peers;
+use super::peers::{HttpPeers, Peers};
 use crate::engine::{Answer, Ask, CommitFailure, IncomingSignal, Message, RefusedInput, Route};
 use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
@@ -104,9 +104,10 @@ impl Client {
         futures::future::join_all(others.iter().map(|peer| peers.poke(peer))).await;
     }
 
-    fn peers(&self) -> Option<Arc<Peers>> {
+    fn peers(&self) -> Option<Arc<dyn Peers>> {
         let made = self.peers.get_or_init(|| {
-            Peers::new().map(Arc::new).inspect_err(|error| tracing::error!(error = %error, "other nodes cannot be asked")).ok()
+            let http = HttpPeers::new().inspect_err(|error| tracing::error!(error = %error, "other nodes cannot be asked"));
+            http.ok().map(|http| Arc::new(http) as Arc<dyn Peers>)
         });
         made.clone()
     }

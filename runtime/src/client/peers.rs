@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Answer, Ask};
@@ -31,12 +32,25 @@ pub(crate) struct Nudge {
     pub(crate) id: String,
 }
 
+/// The way to other nodes.
+#[async_trait]
+pub(crate) trait Peers: Send + Sync {
+    /// The owner's answer; `None` when it gave none in time.
+    async fn ask(&self, peer: &Member, key: &WorkflowKey, ask: Ask) -> Option<Answer>;
+
+    /// Has the owner look at an execution now instead of at its next scan.
+    async fn nudge(&self, peer: &Member, key: &WorkflowKey);
+
+    /// Has another node look at once who is there and who owns what.
+    async fn poke(&self, peer: &Member);
+}
+
 /// Connections to other nodes.
-pub(super) struct Peers {
+pub(super) struct HttpPeers {
     http: reqwest::Client,
 }
 
-impl Peers {
+impl HttpPeers {
     /// # Errors
     /// When the system gives no sockets.
     pub(super) fn new() -> Result<Self, reqwest::Error> {
@@ -58,30 +72,6 @@ impl Peers {
         Ok(Self { http })
     }
 
-    /// The owner's answer; `None` when it gave none in time.
-    pub(super) async fn ask(&self, peer: &Member, key: &WorkflowKey, ask: Ask) -> Option<Answer> {
-        let body = Forwarded { r#type: key.workflow_type().to_owned(), id: key.id().to_owned(), ask };
-        let response = self.post(peer, "/v1/peer/asks", &body).await?;
-        match response.json().await {
-            Ok(answer) => Some(answer),
-            Err(error) => {
-                tracing::warn!(node.id = peer.node_id, error = %error, "answer of another node not read");
-                None
-            }
-        }
-    }
-
-    /// Has the owner look at an execution now instead of at its next scan.
-    pub(super) async fn nudge(&self, peer: &Member, key: &WorkflowKey) {
-        let body = Nudge { r#type: key.workflow_type().to_owned(), id: key.id().to_owned() };
-        let _ = self.post(peer, "/v1/peer/nudges", &body).await;
-    }
-
-    /// Has another node look at once who is there and who owns what.
-    pub(super) async fn poke(&self, peer: &Member) {
-        let _ = self.post(peer, "/v1/peer/membership", &()).await;
-    }
-
     async fn post(&self, peer: &Member, path: &str, body: &impl Serialize) -> Option<reqwest::Response> {
         let url = peer.url.as_ref()?;
         let request =
@@ -93,5 +83,29 @@ impl Peers {
                 None
             }
         }
+    }
+}
+
+#[async_trait]
+impl Peers for HttpPeers {
+    async fn ask(&self, peer: &Member, key: &WorkflowKey, ask: Ask) -> Option<Answer> {
+        let body = Forwarded { r#type: key.workflow_type().to_owned(), id: key.id().to_owned(), ask };
+        let response = self.post(peer, "/v1/peer/asks", &body).await?;
+        match response.json().await {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                tracing::warn!(node.id = peer.node_id, error = %error, "answer of another node not read");
+                None
+            }
+        }
+    }
+
+    async fn nudge(&self, peer: &Member, key: &WorkflowKey) {
+        let body = Nudge { r#type: key.workflow_type().to_owned(), id: key.id().to_owned() };
+        let _ = self.post(peer, "/v1/peer/nudges", &body).await;
+    }
+
+    async fn poke(&self, peer: &Member) {
+        let _ = self.post(peer, "/v1/peer/membership", &()).await;
     }
 }

@@ -16,7 +16,7 @@ use super::gather::Gathering;
 use super::lease::Lease;
 use super::node::Incoming;
 use super::settle;
-use crate::fault::{Point, point};
+use crate::fault::{Point, Whim, point, whim};
 use crate::store::{CommitError, Fence, Outcome, Sharing, Store, StoreError, Write};
 
 /// After the store could not take a batch, the next one is tried this much later.
@@ -95,6 +95,9 @@ impl Committer {
             }
             let batch = self.gather(&mut carried, &mut of_shards);
             let mut done = if batch.is_empty() { Ok(()) } else { self.commit(batch).await };
+            if done.is_ok() && whim(Whim::RaiseEpoch) {
+                done = self.raise("nothing").await;
+            }
             // What was carried over came before what is asked for shards.
             while done.is_ok() && carried.is_empty() {
                 let Some(request) = of_shards.pop_front() else { break };

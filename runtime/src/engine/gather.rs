@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 
 use super::committer::CommitRequest;
+use crate::fault::{Whim, whim};
 use crate::id::WorkflowKey;
 use crate::store::{Store, Write};
 
@@ -43,7 +44,10 @@ impl<'a> Gathering<'a> {
 
     /// Whether nothing more is to be offered.
     pub(super) fn is_full(&self) -> bool {
-        self.batch.len() >= WRITES_PER_BATCH_MAX || self.bytes >= BYTES_PER_BATCH_MAX || self.put_off.len() >= PUT_OFF_MAX
+        (!self.batch.is_empty() && whim(Whim::TinyBatch))
+            || self.batch.len() >= WRITES_PER_BATCH_MAX
+            || self.bytes >= BYTES_PER_BATCH_MAX
+            || self.put_off.len() >= PUT_OFF_MAX
     }
 
     /// Takes a write into the batch, or puts it off.

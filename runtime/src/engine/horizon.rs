@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::fault::{Whim, whim};
 use crate::id::WorkflowKey;
 use crate::store::Due;
 use crate::time::Timestamp;
@@ -36,6 +37,9 @@ impl Horizon {
     }
 
     fn insert(&mut self, wake_at: Timestamp, key: WorkflowKey) {
+        if whim(Whim::WheelOff) {
+            return;
+        }
         self.pairs.insert((wake_at, key));
         if self.pairs.len() > PAIRS_MAX {
             self.pairs.pop_last();

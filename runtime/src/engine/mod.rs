@@ -51,11 +51,12 @@ pub(crate) use notes::{AttemptNote, Notes};
 pub(crate) use ownership::Route;
 pub(crate) use signal::{SignalCheck, check_against, is_readable, report_held, signal_of};
 pub use start::StartRequest;
-pub(crate) use start::{Start, StartRefused};
+pub(crate) use start::{Start, StartRefused, attribute_value, request_hash};
 pub(crate) use tombstone::Tombstone;
 #[cfg(test)]
 pub(crate) use transition::new_run_id;
 pub(crate) use transition::{Step, late_execution};
+pub(crate) use wake::wake_at;
 
 use crate::activity::{ActivityContext, ActivityFailure, ActivityOptions, RetryPolicy};
 use crate::id::{RunId, WorkflowKey};

@@ -15,7 +15,7 @@ use super::retention::Retain;
 use super::scanner::HORIZON_PERIODS;
 use super::store_clock::StoreClock;
 use super::{Answer, Clock, CommitFailure, CommitRequest, Environment, Input, Registries, ReplyId, ReplyTo};
-use crate::fault::{Point, point};
+use crate::fault::{Point, Whim, point, whim};
 use crate::id::WorkflowKey;
 use crate::store::{DeclaredType, Fence, Member, Outcome, Store, StoreError, Write};
 use crate::time::Timestamp;
@@ -202,6 +202,9 @@ impl Engine {
 
     /// Tells the core something, if there is one now: what it misses is found again in the store.
     pub(crate) fn tell(&self, message: Message) {
+        if matches!(message, Message::Nudge(_) | Message::Hint { .. }) && whim(Whim::LostWord) {
+            return;
+        }
         if let Some(door) = &*self.shared.door.borrow() {
             let _ = door.core.send(Incoming::Message(message));
         }

@@ -14,6 +14,7 @@ use super::active::Registries;
 use super::committer::{CommitFailure, CommitRequest, LaneRequest, ReplyTo};
 use super::environment::Clock;
 use super::tombstone::Tombstone;
+use crate::fault::{Whim, whim};
 use crate::history::decode;
 use crate::store::{Closed, Forget, Loaded, Outcome, Retire, Store, StoreError, Write};
 
@@ -130,7 +131,7 @@ impl Retention {
         if *self.stop.borrow() {
             return Err(Halt::Stop);
         }
-        if self.at_work.load(Ordering::Relaxed) > AT_WORK_MAX {
+        if self.at_work.load(Ordering::Relaxed) > AT_WORK_MAX || whim(Whim::RetentionStops) {
             return Err(Halt::Later);
         }
         let now = self.clock.now();

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use super::core::{Message, Scan};
 use super::environment::Clock;
 use super::node::Incoming;
-use crate::fault::{Point, point};
+use crate::fault::{Point, Whim, point, whim};
 use crate::id::WorkflowKey;
 use crate::store::{Store, StoreError};
 
@@ -97,7 +97,7 @@ impl Scanner {
         if shards.is_empty() {
             return Ok(Scan { horizon: now, ..Scan::default() });
         }
-        let limit = self.limit.load(Ordering::Relaxed);
+        let limit = if whim(Whim::ScanOfOne) { 1 } else { self.limit.load(Ordering::Relaxed) };
         let overdue = self.store.due(&shards, now, limit).await?;
         let mut scan = Scan { overdue, horizon: now, ..Scan::default() };
         if self.timers {

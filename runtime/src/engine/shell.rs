@@ -15,7 +15,7 @@ use super::lease::Lease;
 use super::node::{Incoming, Phase, Watched};
 use super::ownership::Ownership;
 use super::{Answer, Clock, Environment, Registries, ReplyId};
-use crate::fault::{Point, point};
+use crate::fault::{Point, Whim, point, whim};
 use crate::id::WorkflowKey;
 use crate::store::Store;
 
@@ -75,6 +75,9 @@ impl Shell {
                     }
                 }
                 () = clock.sleep(wait) => {}
+            }
+            if whim(Whim::CoreHangs) {
+                return std::future::pending().await;
             }
             self.lease.beat(clock.monotonic());
             for incoming in messages.drain(..) {

@@ -90,7 +90,7 @@ impl Start {
         let within = |fields: Vec<InvalidField>| fields.into_iter().map(|field| field.within("input")).collect();
         workflow.check(&key, &request.input).map_err(|fields| StartRefused::Invalid(within(fields)))?;
         let attributes = check_attributes(&request.attributes)?;
-        let request_hash = request_hash(&request)?;
+        let request_hash = request_hash(&request.input, request.start_at, &request.attributes).ok_or(StartRefused::Unreadable)?;
         Ok(Self {
             shard: key.shard(shards),
             run_id: new_run_id(now, random),
@@ -137,22 +137,35 @@ fn check_attributes(attributes: &BTreeMap<String, Payload>) -> Result<BTreeMap<S
         if name.is_empty() || name.len() > ATTRIBUTE_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(invalid(name, format!("a name has 1 to {ATTRIBUTE_BYTES_MAX} bytes, without control characters")));
         }
-        let value = match payload.parse::<serde_json::Value>() {
-            Ok(serde_json::Value::String(text)) if text.len() <= ATTRIBUTE_BYTES_MAX => AttributeValue::Text(text),
-            Ok(serde_json::Value::Number(_)) => AttributeValue::Number(payload.clone()),
-            Ok(serde_json::Value::Bool(value)) => AttributeValue::Bool(value),
-            _ => return Err(invalid(name, format!("a text of at most {ATTRIBUTE_BYTES_MAX} bytes, a number, true or false"))),
+        let value = attribute_value(payload).filter(|value| match value {
+            AttributeValue::Text(text) => text.len() <= ATTRIBUTE_BYTES_MAX,
+            AttributeValue::Number(_) | AttributeValue::Bool(_) => true,
+        });
+        let Some(value) = value else {
+            return Err(invalid(name, format!("a text of at most {ATTRIBUTE_BYTES_MAX} bytes, a number, true or false")));
         };
         checked.insert(name.clone(), (payload.clone(), value));
     }
     Ok(checked)
 }
 
-/// The same request is one with the same input, `startAt` and attributes, as JSON values.
-fn request_hash(request: &StartRequest) -> Result<[u8; 16], StartRefused> {
+/// A search attribute as it is stored; `None` for what is neither a text nor a number nor a truth value.
+pub(crate) fn attribute_value(payload: &Payload) -> Option<AttributeValue> {
+    match payload.parse::<serde_json::Value>() {
+        Ok(serde_json::Value::String(text)) => Some(AttributeValue::Text(text)),
+        Ok(serde_json::Value::Number(_)) => Some(AttributeValue::Number(payload.clone())),
+        Ok(serde_json::Value::Bool(value)) => Some(AttributeValue::Bool(value)),
+        _ => None,
+    }
+}
+
+/// The same request is one with the same input, `startAt` and attributes, as JSON values. `None` when they cannot be read.
+pub(crate) fn request_hash(
+    input: &Payload,
+    start_at: Option<Timestamp>,
+    attributes: &BTreeMap<String, Payload>,
+) -> Option<[u8; 16]> {
     #[derive(Serialize)]
     struct Compared<'a>(&'a Payload, Option<Timestamp>, &'a BTreeMap<String, Payload>);
-    let compared =
-        Payload::of(&Compared(&request.input, request.start_at, &request.attributes)).map_err(|_| StartRefused::Unreadable)?;
-    Ok(compared.canonical_hash())
+    Payload::of(&Compared(input, start_at, attributes)).ok().map(|compared| compared.canonical_hash())
 }

@@ -60,11 +60,7 @@ impl Strikes {
             std::process::abort()
         });
         let open = |path| OpenOptions::new().create(true).append(true).open(path).ok();
-        Self {
-            strikes,
-            hits: Point::ALL.iter().map(|_| AtomicU32::new(0)).collect(),
-            log: std::env::var_os(LOG).and_then(open),
-        }
+        Self { strikes, hits: Point::ALL.iter().map(|_| AtomicU32::new(0)).collect(), log: std::env::var_os(LOG).and_then(open) }
     }
 
     fn pass(&self, point: Point) -> bool {

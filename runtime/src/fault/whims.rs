@@ -9,18 +9,25 @@ pub enum Whim {
     WheelOff,
     /// A word to the node itself that something is due is lost.
     LostWord,
-    /// An execution that could stay in memory is dropped and read again.
-    Evict,
     /// The node raises its own epoch without need.
     RaiseEpoch,
     /// A scan reads a single row.
     ScanOfOne,
     /// A retention walk stops where it is.
     RetentionStops,
+    /// The core stands still for good, as one that computes for ever.
+    CoreHangs,
 }
 
 impl Whim {
     /// Every whim.
-    pub const ALL: [Self; 7] =
-        [Self::TinyBatch, Self::WheelOff, Self::LostWord, Self::Evict, Self::RaiseEpoch, Self::ScanOfOne, Self::RetentionStops];
+    pub const ALL: [Self; 7] = [
+        Self::TinyBatch,
+        Self::WheelOff,
+        Self::LostWord,
+        Self::RaiseEpoch,
+        Self::ScanOfOne,
+        Self::RetentionStops,
+        Self::CoreHangs,
+    ];
 }

@@ -4,6 +4,7 @@
 //! updates or deletes anything of an existing execution; everybody else only inserts. A store interprets neither
 //! histories nor attempts: to it they are bytes.
 
+mod audit;
 #[cfg(test)]
 mod conformance;
 mod error;
@@ -22,6 +23,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Serialize;
 
+pub use audit::{Belonging, Roster, RunPlace, Stray, StrayPlace};
 pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
@@ -364,6 +366,17 @@ pub trait Store: Send + Sync + 'static {
     /// The executions derived from the workflow id `root_id` (`{root_id}~…`), of any type, ordered by type and id;
     /// at most `limit`.
     async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError>;
+
+    /// Who is in, who owns what, and the last epoch that was handed out. Takes no lock that a node could feel.
+    async fn roster(&self) -> Result<Roster, StoreError>;
+
+    /// Runs that have history rows, from `place` on, ascending within a shard; at most `limit`. Where to go on; `None` at the
+    /// end.
+    async fn recorded_runs(&self, place: RunPlace, limit: usize) -> Result<(Vec<RunId>, Option<RunPlace>), StoreError>;
+
+    /// Of the next `limit` rows from `place` on those that should not be there: rows of a type that has no name or in another
+    /// shard than their id's, search attributes of what does not exist or is retired. Where to go on; `None` at the end.
+    async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError>;
 
     /// Stores a token; `false` when the name is taken.
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError>;

@@ -3,6 +3,7 @@
 //!
 //! Every read walks over everything. Nothing survives the value itself.
 
+mod audit;
 mod nodes;
 mod retention;
 mod state;
@@ -19,9 +20,10 @@ use self::state::State;
 use self::transfer::Marks;
 use super::{
     AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode,
-    Outcome, Page, Position, RequestedStart, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token,
+    Write,
 };
-use crate::id::WorkflowKey;
+use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;
 
 /// How a commit is to fail.
@@ -334,6 +336,19 @@ impl Store for ModelStore {
         let prefix = format!("{root_id}~");
         let inner = self.open()?;
         Ok(inner.state.executions.keys().filter(|key| key.id().starts_with(&prefix)).take(limit).cloned().collect())
+    }
+
+    async fn roster(&self) -> Result<Roster, StoreError> {
+        let now = self.now();
+        Ok(self.open()?.state.nodes.roster(now))
+    }
+
+    async fn recorded_runs(&self, place: RunPlace, limit: usize) -> Result<(Vec<RunId>, Option<RunPlace>), StoreError> {
+        Ok(self.open()?.state.recorded_runs(place, limit))
+    }
+
+    async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError> {
+        Ok(self.open()?.state.strays(place, limit, self.facts.shards))
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {

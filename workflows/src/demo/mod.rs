@@ -21,6 +21,7 @@ mod progress;
 mod report;
 mod settle;
 mod story;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,11 +32,11 @@ use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::sandbox::Shop;
-pub use judge::{Acknowledged, judge};
 use client::Client;
 use drive::Driver;
 use evidence::Evidence;
 use fleet::Fleet;
+pub use judge::{Acknowledged, judge};
 use plan::Plan;
 use progress::Progress;
 use report::Report;
@@ -134,7 +135,9 @@ async fn play(options: &Options) -> anyhow::Result<Played> {
 
     sell_what_was_paid(&shop, &plan).await?;
     let evidence = Evidence::gather(&client, &shop, &plan, acts, unsettled).await?;
-    let audit = audit::audit(&evidence);
+    let mut audit = audit::audit(&evidence);
+    let (store, config) = place(options, folder.path());
+    audit.violations.extend(verify::look(&store, &config).await?);
     let report = Report::new((seed, fleet.nodes()), &evidence, &audit, &fleet.downs(), begun.elapsed());
     progress.finish();
     publish(options, &evidence, &report, &fleet)?;
@@ -168,10 +171,15 @@ async fn start_shop(folder: &Path, faults: crate::sandbox::FaultPlan) -> anyhow:
     Shop::start(&ledgers, faults).await.context("the sandbox shop cannot start")
 }
 
-async fn start_fleet(options: &Options, folder: &Path, shop: &Shop) -> anyhow::Result<Fleet> {
-    let file = folder.join("overdue.toml");
-    std::fs::write(&file, config::toml(shop.urls())).with_context(|| format!("cannot write {}", file.display()))?;
+/// The engines' store and their configuration file.
+fn place(options: &Options, folder: &Path) -> (String, PathBuf) {
     let store = options.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.join("overdue.db").display()));
+    (store, folder.join("overdue.toml"))
+}
+
+async fn start_fleet(options: &Options, folder: &Path, shop: &Shop) -> anyhow::Result<Fleet> {
+    let (store, file) = place(options, folder);
+    std::fs::write(&file, config::toml(shop.urls())).with_context(|| format!("cannot write {}", file.display()))?;
     Fleet::start(options.nodes as usize, &store, &file, &folder.join("engine.log")).await
 }
 

@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::book::{Ask, Book, Decision};
 use super::ledger::{Ledger, Receipt};
-use super::{Call, Effect, EffectRecord, Error, Fault, FaultKind, FaultPlan, Record, RequestRecord, Service, time};
+use super::time::Clock;
+use super::{Call, Effect, EffectRecord, Error, Fault, FaultKind, FaultPlan, Record, RequestRecord, Service};
 
 /// What a service has counted since its ledger began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,10 +128,11 @@ pub(super) struct Desk<B> {
     state: Mutex<State<B>>,
     ledger: Ledger,
     faults: Arc<RwLock<Arc<FaultPlan>>>,
+    clock: Clock,
 }
 
 impl<B: Book> Desk<B> {
-    pub(super) fn open(path: &std::path::Path, faults: Arc<RwLock<Arc<FaultPlan>>>) -> Result<Desk<B>, Error> {
+    pub(super) fn open(path: &std::path::Path, faults: Arc<RwLock<Arc<FaultPlan>>>, clock: Clock) -> Result<Desk<B>, Error> {
         let (ledger, records) = Ledger::open(path)?;
         let mut state = State::<B>::default();
         for record in &records {
@@ -141,13 +143,23 @@ impl<B: Book> Desk<B> {
                 state.store(request);
             }
         }
-        Ok(Desk { state: Mutex::new(state), ledger, faults })
+        Ok(Desk { state: Mutex::new(state), ledger, faults, clock })
+    }
+
+    /// A desk whose ledger is in memory.
+    pub(super) fn in_memory(faults: Arc<RwLock<Arc<FaultPlan>>>, clock: Clock) -> Desk<B> {
+        Desk { state: Mutex::default(), ledger: Ledger::Memory(Mutex::default()), faults, clock }
+    }
+
+    /// What the ledger holds, if it is in memory.
+    pub(super) fn records(&self) -> Option<Vec<Record>> {
+        self.ledger.in_memory()
     }
 
     /// Decides at once, without awaiting: a caller that hangs up cannot leave half an effect behind.
     pub(super) fn arrive(&self, arrival: Arrival) -> Answered {
         let mut state = self.lock();
-        let now = time::now();
+        let now = (self.clock)();
         let nth = state.arrivals.get(&arrival.subject).copied().unwrap_or(0) + 1;
         let overall = state.counts.requests + 1;
         let fault = self.plan().decide(B::SERVICE, &arrival.subject, nth, overall);
@@ -207,7 +219,7 @@ impl<B: Book> Desk<B> {
                 subject: subject.to_owned(),
                 reason,
             })?;
-            let now = time::now();
+            let now = (self.clock)();
             let records =
                 effects.into_iter().flat_map(|(subject, effect)| record(&mut state, &subject, None, now, vec![effect])).collect();
             self.ledger.append(records)

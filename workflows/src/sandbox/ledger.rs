@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
@@ -23,7 +23,15 @@ struct Append {
 }
 
 /// The writing end of one ledger.
-pub(super) struct Ledger {
+pub(super) enum Ledger {
+    /// A file.
+    Durable(Writing),
+    /// Memory only: what is written lasts as long as the shop.
+    Memory(Mutex<Vec<Record>>),
+}
+
+/// The thread that writes a file.
+pub(super) struct Writing {
     // Unbounded, but each waiting append belongs to a caller who waits for it.
     queue: Option<mpsc::Sender<Append>>,
     writer: Option<JoinHandle<()>>,
@@ -51,21 +59,37 @@ impl Ledger {
         let (queue, appends) = mpsc::channel();
         let path = path.to_owned();
         let writer = std::thread::spawn(move || write_batches(file, &path, &appends));
-        Ok((Ledger { queue: Some(queue), writer: Some(writer) }, records))
+        Ok((Ledger::Durable(Writing { queue: Some(queue), writer: Some(writer) }), records))
+    }
+
+    /// What an in-memory ledger holds so far; none of a durable one, whose file tells.
+    pub(super) fn in_memory(&self) -> Option<Vec<Record>> {
+        match self {
+            Ledger::Memory(records) => Some(records.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Ledger::Durable(_) => None,
+        }
     }
 
     /// Queues the records as neighbours, behind everything queued before.
     pub(super) fn append(&self, records: Vec<Record>) -> Receipt {
         let (durable, receipt) = oneshot::channel();
-        if let Some(queue) = &self.queue {
-            // A failed send drops the sender, which the receipt reports as a closed ledger.
-            let _ = queue.send(Append { records, durable });
+        match self {
+            Ledger::Durable(writing) => {
+                if let Some(queue) = &writing.queue {
+                    // A failed send drops the sender, which the receipt reports as a closed ledger.
+                    let _ = queue.send(Append { records, durable });
+                }
+            }
+            Ledger::Memory(kept) => {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).extend(records);
+                let _ = durable.send(Ok(()));
+            }
         }
         Receipt(receipt)
     }
 }
 
-impl Drop for Ledger {
+impl Drop for Writing {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(writer) = self.writer.take() {

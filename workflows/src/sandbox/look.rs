@@ -69,7 +69,13 @@ impl Shop {
     /// # Errors
     /// When the file cannot be read.
     pub fn ledger(&self, service: Service) -> Result<Vec<Record>, Error> {
-        ledger::read(&ledger_file(&self.folder, service))
+        let in_memory = match service {
+            Service::Orders => self.orders.records(),
+            Service::Stock => self.stock.records(),
+            Service::Coupons => self.coupons.records(),
+            Service::Payments => self.payments.records(),
+        };
+        in_memory.map_or_else(|| ledger::read(&ledger_file(&self.folder, service)), Ok)
     }
 
     /// The requests that one service got so far, in order of arrival.

@@ -9,6 +9,7 @@
 mod book;
 mod coupons;
 mod desk;
+mod direct;
 mod error;
 mod faults;
 mod http;
@@ -28,6 +29,7 @@ pub(crate) mod time;
 
 pub use coupons::CouponStatus;
 pub use desk::{Counts, ledger_file};
+pub use direct::Told;
 pub use error::Error;
 pub use faults::{Fault, FaultPlan, FaultRates};
 pub use ledger::read as read_ledger;

@@ -13,6 +13,7 @@ use super::desk::{Desk, ledger_file};
 use super::orders::Orders;
 use super::payments::Payments;
 use super::stock::Stock;
+use super::time::{self, Clock};
 use super::{
     Capture, CouponStatus, Effect, Error, FaultPlan, NewOrder, NewPayment, NewReservation, OrderStatus, PaymentStatus,
     ReservationStatus, Service, http,
@@ -76,10 +77,12 @@ impl Shop {
     /// When a ledger cannot be used or a port cannot be opened.
     pub async fn start(folder: &Path, faults: FaultPlan) -> Result<Shop, Error> {
         let faults = Arc::new(RwLock::new(Arc::new(faults)));
-        let orders = Arc::new(Desk::open(&ledger_file(folder, Service::Orders), faults.clone())?);
-        let stock = Arc::new(Desk::open(&ledger_file(folder, Service::Stock), faults.clone())?);
-        let coupons = Arc::new(Desk::open(&ledger_file(folder, Service::Coupons), faults.clone())?);
-        let payments = Arc::new(Desk::open(&ledger_file(folder, Service::Payments), faults.clone())?);
+        let clock: Clock = Arc::new(time::now);
+        let file = |service| ledger_file(folder, service);
+        let orders = Arc::new(Desk::open(&file(Service::Orders), faults.clone(), clock.clone())?);
+        let stock = Arc::new(Desk::open(&file(Service::Stock), faults.clone(), clock.clone())?);
+        let coupons = Arc::new(Desk::open(&file(Service::Coupons), faults.clone(), clock.clone())?);
+        let payments = Arc::new(Desk::open(&file(Service::Payments), faults.clone(), clock.clone())?);
 
         let (open, closing) = watch::channel(());
         let urls = Urls {
@@ -89,6 +92,28 @@ impl Shop {
             payments: serve(Service::Payments, http::payments(payments.clone()), &closing).await?,
         };
         Ok(Shop { folder: folder.to_owned(), urls, faults, orders, stock, coupons, payments, _open: open })
+    }
+
+    /// A shop without sockets, files and a clock of its own: it is asked by [`Shop::ask`], and goes by `clock`.
+    pub fn in_memory(faults: FaultPlan, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Shop {
+        let faults = Arc::new(RwLock::new(Arc::new(faults)));
+        let clock: Clock = Arc::new(clock);
+        let url = |service: Service| format!("http://{}", service.name());
+        Shop {
+            folder: PathBuf::new(),
+            urls: Urls {
+                orders: url(Service::Orders),
+                stock: url(Service::Stock),
+                coupons: url(Service::Coupons),
+                payments: url(Service::Payments),
+            },
+            orders: Arc::new(Desk::in_memory(faults.clone(), clock.clone())),
+            stock: Arc::new(Desk::in_memory(faults.clone(), clock.clone())),
+            coupons: Arc::new(Desk::in_memory(faults.clone(), clock.clone())),
+            payments: Arc::new(Desk::in_memory(faults.clone(), clock)),
+            faults,
+            _open: watch::channel(()).0,
+        }
     }
 
     /// Where the services listen.

@@ -1,7 +1,12 @@
 //! Times in ledgers: RFC 3339 in UTC, always with six digits, so that their order as text is their order in time.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Serializer;
+
+/// What a shop goes by: the system's clock, or a simulation's.
+pub(super) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Now, as exactly as a ledger keeps it: what is replayed equals what was live.
 pub(super) fn now() -> Timestamp {

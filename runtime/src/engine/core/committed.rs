@@ -63,7 +63,7 @@ impl Core {
         }
         for active in committing.spawned {
             self.effects.push(Effect::Changed(active.row.key.clone()));
-            self.adopt(active);
+            self.adopt_if_ours(active);
         }
         if committing.kind == CommitKind::Block {
             // Whatever came meanwhile finds it blocked, or healed, when it is read again.
@@ -115,9 +115,9 @@ impl Core {
             workflow.type = key.workflow_type(), workflow.id = key.id(), error.type = "rejected",
             "transition rejected by the store; the execution is blocked, or its late signals are held"
         );
-        // The row that was rejected has raised `rev` in memory only.
-        if committing.row_changed {
-            active.row.rev -= 1;
+        // The row that was rejected is in memory only.
+        if let Some(before) = committing.before {
+            active.row = *before;
         }
         active.machine = None;
         // What has ended is not reopened: its signals are held, and that is all.

@@ -52,7 +52,7 @@ impl Core {
             _ => 2,
         });
         let again = inputs.clone();
-        let attention_before = work.active.row.needs_attention;
+        let before = work.active.row.clone();
         let signals_before = work.active.folded.signals.len();
         let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
         match work.active.transition(inputs, &mut step) {
@@ -69,7 +69,8 @@ impl Core {
                             spawned: draft.spawned,
                             consumed: advance.consume.clone(),
                             row_changed: advance.row.is_some(),
-                            asks_for_a_person: work.active.row.needs_attention && !attention_before,
+                            asks_for_a_person: work.active.row.needs_attention && !before.needs_attention,
+                            before: Some(Box::new(before)),
                             kind: CommitKind::Transition,
                         };
                         self.commit(key, advance, committing);

@@ -24,13 +24,41 @@ impl Core {
             Some(Entry::Loading { after, .. }) if number <= *after => {}
             Some(Entry::Loading { inputs, .. }) => {
                 let inputs = std::mem::take(inputs);
-                match loaded {
-                    Some(loaded) => self.take_up(key, loaded, inputs),
-                    None => self.unknown(&key, inputs),
+                match (loaded, self.spawned.remove(&key)) {
+                    (Some(loaded), Some(spawned)) if is_as_started(&spawned, &loaded) => {
+                        let inbox = loaded.inbox.into_iter().map(Input::Inbox);
+                        let queue = inbox.chain(inputs).collect();
+                        self.entries
+                            .insert(key.clone(), Entry::AtWork(Box::new(AtWork { active: *spawned, queue, commit: None })));
+                        self.begin_calls(&key);
+                        self.drive(&key);
+                    }
+                    (Some(loaded), _) => self.take_up(key, loaded, inputs),
+                    (None, _) => self.unknown(&key, inputs),
                 }
             }
             None => {}
         }
+    }
+
+    /// Takes in an execution that a transition started, unless one of its key was there before: then the store has left
+    /// that as it is, and what this node made is nobody's.
+    pub(super) fn adopt_if_ours(&mut self, active: Active) {
+        let key = active.row.key.clone();
+        if !self.shards.owns(&key) {
+            return;
+        }
+        match self.entries.get_mut(&key) {
+            // It is ahead of what was just committed.
+            Some(Entry::AtWork(_)) => return,
+            // What was asked for before may be older than the commit.
+            Some(Entry::Loading { after, .. }) => {
+                *after = self.reads;
+                self.to_load.push_back(key.clone());
+            }
+            None => self.begin_loading(key.clone(), Vec::new()),
+        }
+        self.spawned.insert(key, Box::new(active));
     }
 
     fn take_up(&mut self, key: WorkflowKey, loaded: Loaded, inputs: Vec<Input>) {
@@ -104,4 +132,9 @@ impl Core {
             self.refuse_unavailable(reply);
         }
     }
+}
+
+/// Whether what is stored is this very execution, and has not moved on.
+fn is_as_started(spawned: &Active, loaded: &Loaded) -> bool {
+    loaded.execution.run_id == spawned.row.run_id && loaded.execution.rev == spawned.row.rev && loaded.records.len() == 1
 }

@@ -28,6 +28,7 @@ use super::horizon::Horizon;
 use super::{Active, Answer, Input, Registries, ReplyId};
 use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
+use crate::store::Execution;
 use crate::time::Timestamp;
 
 /// The most executions that are held in memory because their time has come; the rest waits in the store.
@@ -60,6 +61,8 @@ struct Committing {
     consumed: Vec<String>,
     /// Whether it changes the row.
     row_changed: bool,
+    /// The row as it was stored before.
+    before: Option<Box<Execution>>,
     /// Whether a step begins to wait for a person with it.
     asks_for_a_person: bool,
     kind: CommitKind,
@@ -73,6 +76,7 @@ impl Committing {
             spawned: Vec::new(),
             consumed: Vec::new(),
             row_changed: true,
+            before: None,
             asks_for_a_person: false,
             kind,
         }
@@ -113,6 +117,9 @@ pub(crate) struct Core {
     /// How long calls under way may take to end when a shard is given away.
     patience: Duration,
     entries: HashMap<WorkflowKey, Entry>,
+    /// Executions that a transition was to start, and that are being read: the store leaves one as it is that was there
+    /// before.
+    spawned: HashMap<WorkflowKey, Box<Active>>,
     /// Calls begun by this process that have not ended, by execution.
     begun: HashMap<WorkflowKey, BTreeSet<u64>>,
     held_by_shard: Vec<usize>,
@@ -141,6 +148,7 @@ impl Core {
             shards: Shards::none_of(shards),
             patience,
             entries: HashMap::new(),
+            spawned: HashMap::new(),
             begun: HashMap::new(),
             held_by_shard: vec![0; shards.into()],
             horizon: Horizon::default(),
@@ -320,6 +328,7 @@ impl Core {
     }
 
     fn forget(&mut self, key: &WorkflowKey) -> Option<Entry> {
+        self.spawned.remove(key);
         let entry = self.entries.remove(key)?;
         self.held_by_shard[usize::from(key.shard(self.shards.number()))] -= 1;
         Some(entry)

@@ -3,6 +3,7 @@
 //! A specification gets an empty store of [`SHARDS`] shards and knows nothing else of it. [`random`] compares a store
 //! with the model under random operations.
 
+mod audit;
 pub(in crate::store) mod fixtures;
 mod inbox;
 mod lanes;
@@ -48,6 +49,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         listing::SPECIFICATIONS,
         retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
+        audit::SPECIFICATIONS,
     ]
     .into_iter()
     .flatten()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::store::{Fence, Member, Membership, NewNode, Owner, Sharing};
+use crate::store::{Fence, Member, Membership, NewNode, Owner, Roster, Sharing};
 use crate::time::Timestamp;
 
 /// The one writer of each node.
@@ -89,6 +89,17 @@ impl Nodes {
         });
         let own_clock = (self.sharing == Sharing::Shared).then_some(now);
         Some(Membership { now: own_clock, up: Duration::MAX, members: members.collect(), owners: owners.collect() })
+    }
+
+    pub(super) fn roster(&self, now: Timestamp) -> Roster {
+        let lane = |(node_id, node): (&String, &Node)| Fence { node_id: node_id.clone(), lane: LANE, epoch: node.epoch };
+        Roster {
+            now: (self.sharing == Sharing::Shared).then_some(now),
+            last_epoch: self.epoch,
+            nodes: self.nodes.iter().map(|(node_id, node)| (node_id.clone(), node.expires_at > now)).collect(),
+            lanes: self.nodes.iter().map(lane).collect(),
+            owners: (0..).zip(&self.shards).map(|(number, shard)| (number, shard.owner.clone())).collect(),
+        }
     }
 
     pub(super) fn holds(&self, fence: &Fence) -> bool {

@@ -65,10 +65,7 @@ pub(super) async fn insert(
         .fetch_all(connection)
         .await?;
     point(Point::ExecutionsWritten);
-    created
-        .iter()
-        .map(|row| Ok(((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?), row.try_get(3)?)))
-        .collect()
+    created.iter().map(|row| Ok(((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?), row.try_get(3)?))).collect()
 }
 
 pub(super) static EXISTING: Statement = Statement::new(

@@ -6,8 +6,8 @@ use super::error::Fault;
 use super::layout::Layout;
 use super::statement::Statement;
 use super::values::{event_number, stored_run};
-use crate::history::Record;
 use crate::fault::{Point, point};
+use crate::history::Record;
 use crate::id::RunId;
 
 pub(super) static INSERT: Statement = Statement::new(

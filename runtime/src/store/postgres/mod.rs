@@ -7,6 +7,7 @@
 mod advances;
 mod anchors;
 mod attributes;
+mod audit;
 mod callers;
 mod commit;
 mod connection;
@@ -62,9 +63,10 @@ use self::values::stored_shards;
 use self::writer::{Answer, Command, Writer};
 use super::{
     AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
-    Outcome, Page, Position, RequestedStart, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token,
+    Write,
 };
-use crate::id::WorkflowKey;
+use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;
 
 /// The most shards of a database: they are stored in two bytes, signed.
@@ -110,6 +112,41 @@ impl PostgresStore {
             return Err(StoreError::Refused("the database is empty: no overdue has used it yet".into()));
         }
         Self::open_for(url, shards, Use::Copy).await
+    }
+
+    /// Opens the database that `url` names to look at it, beside the nodes that use it, and changes nothing: whatever would
+    /// write fails with [`StoreError::Closed`].
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`], with what to do about it: when the database cannot be reached, is empty, or was written by an
+    /// older program or by a newer one that this one cannot live beside.
+    pub async fn open_to_look(url: &str) -> Result<Self, StoreError> {
+        let mut target = Target::parse(url)?;
+        let mut connection = Self::session(&target).await?;
+        let looked = Self::look(&mut connection, &target).await;
+        let _ = connection.close().await;
+        let (version, shards, layout) = looked?;
+        if layout.is_distributed() {
+            target = target.distributed();
+        }
+        // Nobody takes commands.
+        let (commands, _) = mpsc::channel(1);
+        Ok(Self {
+            facts: StoreFacts { shards, database: format!("PostgreSQL {version}"), sharing: Sharing::Shared },
+            all_shards: stored_shards(&(0..shards).collect::<Vec<_>>()),
+            readers: Readers { engine: target.engine_readers(), people: target.people_readers() },
+            renewer: target.renewer(),
+            target,
+            layout,
+            commands,
+        })
+    }
+
+    async fn look(connection: &mut PgConnection, target: &Target) -> Result<(String, u16, Layout), StoreError> {
+        let version = settings::check_server(connection, target.durability).await?;
+        schema::check(connection).await?;
+        let shards = schema::shards(connection).await?;
+        Ok((version, shards, distribute::layout(connection, target.durability).await?))
     }
 
     async fn open_for(url: &str, shards: Option<u16>, usage: Use) -> Result<Self, StoreError> {
@@ -345,6 +382,18 @@ impl Store for PostgresStore {
     async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         let mut connection = self.readers.page().await?;
         answer(list::derived(&mut connection, root_id, self.facts.shards, limit)).await
+    }
+
+    async fn roster(&self) -> Result<Roster, StoreError> {
+        answer(audit::roster(&mut *self.readers.page().await?)).await
+    }
+
+    async fn recorded_runs(&self, place: RunPlace, limit: usize) -> Result<(Vec<RunId>, Option<RunPlace>), StoreError> {
+        answer(audit::recorded_runs(&mut *self.readers.connection().await?, place, limit, self.facts.shards)).await
+    }
+
+    async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError> {
+        answer(audit::strays(&mut *self.readers.connection().await?, place, limit, self.facts.shards)).await
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {

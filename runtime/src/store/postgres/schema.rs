@@ -46,17 +46,33 @@ pub(super) async fn prepare(connection: &mut PgConnection, target: &Target, olde
         (Standing::Empty, _) | (Standing::Older | Standing::Current, OlderSchema::Migrate) => migrate::run(target).await,
         (Standing::Current, OlderSchema::Refuse) => check_applied(connection).await,
         (Standing::Compatible, _) => Ok(()),
-        (Standing::Older, OlderSchema::Refuse) => Err(StoreError::Refused(
-            "the database was written by an older overdue: back it up, then run `overdue migrate`".into(),
-        )),
-        (Standing::Newer(version), _) => Err(StoreError::Refused(format!(
+        (other, _) => Err(refusal(&other)),
+    }
+}
+
+fn refusal(standing: &Standing) -> StoreError {
+    StoreError::Refused(match standing {
+        Standing::Newer(version) => format!(
             "the database was written by a newer overdue (its schema has migration {version}, this program ends at {}): \
              run that version or a later one",
             latest()
-        ))),
-        (Standing::Foreign, _) => Err(StoreError::Refused(
-            "the database has a schema `overdue` that is not one of this program: choose another database".into(),
-        )),
+        ),
+        Standing::Foreign => {
+            "the database has a schema `overdue` that is not one of this program: choose another database".into()
+        }
+        Standing::Older | Standing::Empty | Standing::Current | Standing::Compatible => {
+            "the database was written by an older overdue: back it up, then run `overdue migrate`".into()
+        }
+    })
+}
+
+/// Refuses a schema that this program cannot use, and changes nothing.
+pub(super) async fn check(connection: &mut PgConnection) -> Result<(), StoreError> {
+    match standing(connection).await? {
+        Standing::Current => check_applied(connection).await,
+        Standing::Compatible => Ok(()),
+        Standing::Empty => Err(StoreError::Refused("the database is empty: no overdue has used it yet".into())),
+        other => Err(refusal(&other)),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fs4::fs_std::FileExt;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
@@ -14,6 +16,10 @@ use crate::store::{LOCK_WAIT_MAX, StoreError};
 
 /// Earlier versions can corrupt a database with a write-ahead log: <https://www.sqlite.org/wal.html#walresetbug>.
 const SQLITE_VERSION_MIN: (u32, u32, u32) = (3, 51, 3);
+
+/// How often the lock is tried before it counts as held: whoever asks who holds it has it for a moment.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections of each of the two pools that read. More would only wait for the same disk.
 const READERS_MAX: u32 = 2;
@@ -45,7 +51,7 @@ pub(super) fn real_path(database: &Path) -> Result<PathBuf, StoreError> {
 }
 
 /// Takes the lock that tells other processes to keep off; the operating system releases it when this one ends.
-pub(super) fn lock(database: &Path) -> Result<File, StoreError> {
+pub(super) async fn lock(database: &Path) -> Result<File, StoreError> {
     let path = lock_path(database);
     let file = File::options()
         .create(true)
@@ -54,15 +60,45 @@ pub(super) fn lock(database: &Path) -> Result<File, StoreError> {
         .write(true)
         .open(&path)
         .map_err(|error| StoreError::Refused(format!("cannot open the lock file {}: {error}", path.display())))?;
-    match file.try_lock_exclusive() {
-        Ok(true) => Ok(file),
-        Ok(false) => Err(StoreError::Refused(format!(
-            "{} is in use by another overdue (it holds {}): talk to that one with --url, or stop it first",
-            database.display(),
-            path.display()
-        ))),
-        Err(error) => Err(StoreError::Refused(format!("cannot lock {}: {error}", path.display()))),
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock_exclusive() {
+            Ok(true) => {
+                name_holder(&file, "");
+                return Ok(file);
+            }
+            Ok(false) => pause(LOCK_PAUSE).await,
+            Err(error) => return Err(StoreError::Refused(format!("cannot lock {}: {error}", path.display()))),
+        }
     }
+    Err(StoreError::Refused(format!(
+        "{} is in use by another overdue (it holds {}): talk to that one with --url, or stop it first",
+        database.display(),
+        path.display()
+    )))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the store waits for another process")]
+async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// Writes into the lock file which node holds it. That is only for those who look; without it they see nobody.
+pub(super) fn name_holder(mut lock: &File, node_id: &str) {
+    let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(node_id.as_bytes()));
+    if let Err(error) = written {
+        tracing::warn!(error = %error, "the lock file does not tell which node holds it");
+    }
+}
+
+/// The node that holds the database now. Who asks has the lock for a moment where nobody else has it.
+pub(super) fn holder(database: &Path) -> Option<String> {
+    let mut file = File::open(lock_path(database)).ok()?;
+    if !matches!(FileExt::try_lock_shared(&file), Ok(false)) {
+        return None;
+    }
+    let mut node_id = String::new();
+    file.read_to_string(&mut node_id).ok()?;
+    (!node_id.is_empty()).then_some(node_id)
 }
 
 fn lock_path(database: &Path) -> PathBuf {
@@ -113,7 +149,15 @@ pub(super) async fn open_writer(database: &Path) -> Result<SqliteConnection, Sto
 
 /// Opens the connections that read. They cannot write.
 pub(super) fn open_readers(database: &Path) -> SqlitePool {
-    let options = options(database).pragma("cache_size", READER_CACHE).pragma("query_only", "1");
+    pool(options(database).pragma("cache_size", READER_CACHE).pragma("query_only", "1"))
+}
+
+/// Opens the connections of a process beside the one that has the database: they neither write to it nor copy its log back.
+pub(super) fn open_lookers(database: &Path) -> SqlitePool {
+    pool(options(database).pragma("cache_size", READER_CACHE).pragma("query_only", "1").read_only(true))
+}
+
+fn pool(options: SqliteConnectOptions) -> SqlitePool {
     SqlitePoolOptions::new()
         .max_connections(READERS_MAX)
         .acquire_timeout(LOCK_WAIT_MAX)

@@ -5,6 +5,7 @@
 
 mod advances;
 mod attributes;
+mod audit;
 mod commit;
 mod connection;
 mod deposits;
@@ -31,7 +32,7 @@ mod measure;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,9 +46,9 @@ use self::schema::OlderSchema;
 use self::writer::{Command, Writer};
 use super::{
     AttributeValue, Closed, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Member, Membership, NewNode, Outcome,
-    Owner, Page, Position, Sharing, Store, StoreError, StoreFacts, Token, Write,
+    Owner, Page, Position, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
 };
-use crate::id::WorkflowKey;
+use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;
 
 /// What a database is opened for.
@@ -63,6 +64,8 @@ pub struct SqliteStore {
     url: String,
     /// The node that has the file to itself.
     owner: Mutex<Option<Member>>,
+    /// The database, where this process only looks at it.
+    looked_at: Option<PathBuf>,
     all_shards: String,
     readers: Readers,
     commands: mpsc::Sender<Command>,
@@ -93,10 +96,41 @@ impl SqliteStore {
         Self::open_for(path, shards, Use::Copy).await
     }
 
+    /// Opens the database at `path` to look at it, also while another process has it, and changes nothing: whatever would
+    /// write fails with [`StoreError::Closed`].
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`], with what to do about it: when there is no database, or an older or a newer program wrote it.
+    pub async fn open_to_look(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        if !path.exists() {
+            return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
+        }
+        let path = connection::real_path(path)?;
+        let people = connection::open_lookers(&path);
+        let unreadable = |error| StoreError::Refused(format!("cannot open {}: {error}", path.display()));
+        let mut connection = people.acquire().await.map_err(unreadable)?;
+        schema::check(&mut connection).await?;
+        let shards = schema::shards(&mut connection).await?;
+        let version = connection::sqlite_version(&mut connection).await?;
+        drop(connection);
+        // Nobody takes commands.
+        let (commands, _) = mpsc::channel(1);
+        Ok(Self {
+            facts: StoreFacts { shards, database: format!("SQLite {version}"), sharing: Sharing::Embedded },
+            url: format!("sqlite:{}", path.display()),
+            owner: Mutex::new(None),
+            all_shards: shards_as_json(&(0..shards).collect::<Vec<_>>()),
+            readers: Readers { engine: connection::open_lookers(&path), people, gate: Arc::default() },
+            looked_at: Some(path),
+            commands,
+        })
+    }
+
     async fn open_for(path: &Path, shards: Option<u16>, usage: Use) -> Result<Self, StoreError> {
         let path = &connection::real_path(path)?;
         let url = format!("sqlite:{}", path.display());
-        let lock = connection::lock(path)?;
+        let lock = connection::lock(path).await?;
         let mut connection = connection::open_writer(path).await?;
         let (version, shards) = match Self::prepare(&mut connection, shards, &url, usage).await {
             Ok(prepared) => prepared,
@@ -115,6 +149,7 @@ impl SqliteStore {
             facts: StoreFacts { shards, database: format!("SQLite {version}"), sharing: Sharing::Embedded },
             url,
             owner: Mutex::new(None),
+            looked_at: None,
             all_shards: shards_as_json(&(0..shards).collect::<Vec<_>>()),
             readers,
             commands,
@@ -131,7 +166,7 @@ impl SqliteStore {
             return Err(StoreError::Refused(format!("there is no database at {}", path.display())));
         }
         let path = &connection::real_path(path)?;
-        let _lock = connection::lock(path)?;
+        let _lock = connection::lock(path).await?;
         let mut connection = connection::open_writer(path).await?;
         let migrated = schema::prepare(&mut connection, OlderSchema::Migrate).await;
         connection.close().await.map_err(store_error)?;
@@ -153,6 +188,14 @@ impl SqliteStore {
             transfer::standing(connection, url).await.map_err(store_error)?.check_servable()?;
         }
         Ok((connection::sqlite_version(connection).await?, shards))
+    }
+
+    /// The node that has the file to itself now, in this process or another one.
+    fn served_by(&self) -> Option<String> {
+        match &self.looked_at {
+            Some(path) => connection::holder(path),
+            None => self.owner().as_ref().map(|member| member.node_id.clone()),
+        }
     }
 
     fn owner(&self) -> MutexGuard<'_, Option<Member>> {
@@ -287,6 +330,19 @@ impl Store for SqliteStore {
 
     async fn derived(&self, root_id: &str, limit: usize) -> Result<Vec<WorkflowKey>, StoreError> {
         list::derived(&mut *self.readers.connection().await?, root_id, limit).await.map_err(store_error)
+    }
+
+    async fn roster(&self) -> Result<Roster, StoreError> {
+        let served_by = self.served_by();
+        audit::roster(&mut *self.readers.page().await?, self.facts.shards, served_by.as_deref()).await.map_err(store_error)
+    }
+
+    async fn recorded_runs(&self, place: RunPlace, limit: usize) -> Result<(Vec<RunId>, Option<RunPlace>), StoreError> {
+        audit::recorded_runs(&mut *self.readers.connection().await?, place, limit).await.map_err(store_error)
+    }
+
+    async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError> {
+        audit::strays(&mut *self.readers.connection().await?, place, limit, self.facts.shards).await.map_err(store_error)
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {

@@ -40,17 +40,30 @@ pub(super) async fn prepare(connection: &mut SqliteConnection, older: OlderSchem
         (Standing::Empty, _) | (Standing::Older | Standing::Current, OlderSchema::Migrate) => migrate(connection).await,
         // Runs nothing; checks that what was applied is what this program would have applied.
         (Standing::Current, OlderSchema::Refuse) => migrate(connection).await,
-        (Standing::Older, OlderSchema::Refuse) => Err(StoreError::Refused(
-            "the database was written by an older overdue: back it up, then run `overdue migrate`".into(),
-        )),
-        (Standing::Newer(version), _) => Err(StoreError::Refused(format!(
+        (other, _) => Err(refusal(&other)),
+    }
+}
+
+fn refusal(standing: &Standing) -> StoreError {
+    StoreError::Refused(match standing {
+        Standing::Newer(version) => format!(
             "the database was written by a newer overdue (its schema has migration {version}, this program ends at {}): \
              run that version or a later one",
             latest()
-        ))),
-        (Standing::Foreign, _) => {
-            Err(StoreError::Refused("the file is a database, but not one of overdue: choose another path".into()))
+        ),
+        Standing::Foreign => "the file is a database, but not one of overdue: choose another path".into(),
+        Standing::Older | Standing::Empty | Standing::Current => {
+            "the database was written by an older overdue: back it up, then run `overdue migrate`".into()
         }
+    })
+}
+
+/// Refuses a schema that is not this program's, and changes nothing.
+pub(super) async fn check(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    match standing(connection).await? {
+        Standing::Current => Ok(()),
+        Standing::Empty => Err(StoreError::Refused("the database was never in use".into())),
+        other => Err(refusal(&other)),
     }
 }
 

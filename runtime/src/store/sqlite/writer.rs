@@ -85,13 +85,13 @@ pub(super) struct Writer {
     pub(super) gate: Gate,
     pub(super) log_bytes_limit: u64,
     /// Held until the connection is closed.
-    pub(super) _lock: File,
+    pub(super) lock: File,
 }
 
 impl Writer {
     pub(super) fn new(database: PathBuf, connection: SqliteConnection, gate: Gate, lock: File) -> Self {
         let log_bytes_limit = LOG_BYTES_MAX;
-        Self { database, connection: Some(connection), memory: Memory::default(), gate, log_bytes_limit, _lock: lock }
+        Self { database, connection: Some(connection), memory: Memory::default(), gate, log_bytes_limit, lock }
     }
 
     /// Serves until told to close, or until nobody is left to tell.
@@ -123,7 +123,11 @@ impl Writer {
     async fn serve(&mut self, command: Command) {
         match command {
             Command::Join { node_id, answer } => {
-                let _ = answer.send(self.transact(async |on| lane::join(on, &node_id).await).await);
+                let joined = self.transact(async |on| lane::join(on, &node_id).await).await;
+                if joined.is_ok() {
+                    connection::name_holder(&self.lock, &node_id);
+                }
+                let _ = answer.send(joined);
             }
             Command::Leave { fence, answer } => {
                 let _ = answer.send(self.transact(async |on| lane::leave(on, &fence).await).await);

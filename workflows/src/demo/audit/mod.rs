@@ -8,6 +8,7 @@
 //! | D4 | no cancel for a timeout before the deadline, none by the user without a user |
 //! | D5 | every acknowledged signal is in a history of its order |
 //! | D6 | every effect has its intent in a history, histories are whole, results say what the ledgers say |
+//! | D7 | `verify` finds nothing wrong with what the engines stored (this one needs the store) |
 //!
 //! The rules are pure and know only ledgers, histories and acknowledgements, so that the files that `--out` leaves are
 //! enough to repeat the judgement.
@@ -37,6 +38,13 @@ pub(super) struct Violation {
     pub(super) rule: &'static str,
     /// How.
     pub(super) reason: String,
+}
+
+impl Violation {
+    /// What `verify` found wrong with the store.
+    pub(super) fn of_store(reason: String) -> Self {
+        Self { order_id: "*".into(), rule: "D7", reason }
+    }
 }
 
 /// The judgement.

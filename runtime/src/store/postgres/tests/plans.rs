@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use super::{database, session};
 use crate::store::postgres::layout::Layout;
 use crate::store::postgres::list::{self, rows};
-use crate::store::postgres::{attributes, due, executions, history, inbox, load, nodes, requests, retention};
+use crate::store::postgres::{attributes, audit, due, executions, history, inbox, load, nodes, requests, retention};
 
 /// Enough that an index pays, in every shard; the inbox is small, as it is in life, but not empty.
 async fn filled() -> PgConnection {
@@ -112,6 +112,11 @@ fn reads() -> Vec<(&'static str, &'static str, String, &'static str)> {
         ),
         ("retirable", retention::RETIRABLE, "1::smallint, 9000, 100, '', '', 20".into(), "executions_closed"),
         ("forgettable", retention::FORGETTABLE, "1::smallint, 9000, 100, '', '', 20".into(), "executions_retired"),
+        ("audit, runs", audit::RUNS, "1::smallint, '00000000-0000-0000-0000-000000000000', 20".into(), "history_pkey"),
+        ("audit, types", audit::UNNAMED, "1::smallint, 20".into(), "executions_pkey"),
+        ("audit, attributes", audit::ATTRIBUTES, "1::smallint, 1::smallint, '', '', 20".into(), "attributes_pkey"),
+        ("audit, signals", audit::SIGNALS, "1::smallint, 1::smallint, '', '', 20".into(), "inbox_pkey"),
+        ("audit, starts", audit::STARTS, "1::smallint, 1::smallint, '', '', 20".into(), "starts_pkey"),
     ]
 }
 

@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::scratch;
 use crate::store::sqlite::list::{self, rows};
-use crate::store::sqlite::{SqliteStore, attributes, due, executions, history, inbox, retention, transfer};
+use crate::store::sqlite::{SqliteStore, attributes, audit, due, executions, history, inbox, retention, transfer};
 
 /// The lines of a statement's plan.
 async fn plan(sql: &str) -> Vec<String> {
@@ -56,6 +56,9 @@ async fn no_read_walks_over_the_executions_the_history_or_the_inbox() {
         ("export, signals", transfer::export::SIGNALS),
         ("import, signals", inbox::WHOLE),
         ("forgettable", retention::FORGETTABLE),
+        ("audit, attributes", audit::ATTRIBUTES),
+        ("audit, signals", audit::SIGNALS),
+        ("audit, runs", audit::RUNS),
     ];
     for (name, sql) in statements {
         is_bounded(name, &plan(sql).await);

@@ -1,0 +1,370 @@
+//! Watches every commit of a simulation, and says when something is not as it must be.
+//!
+//! It keeps its own account of who may write and of what every history was, and believes neither the store nor the
+//! engine. The names of the invariants (`I14`, …) are those of docs/reliability.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::database::Backing;
+use crate::engine::Registries;
+use crate::history::{EventKind, Record, decode};
+use crate::id::{RunId, WorkflowKey};
+use crate::store::{Fence, Loaded, NewNode, Outcome, Sharing, Write};
+use crate::time::Timestamp;
+
+/// The most violations that are kept; what comes after the first is mostly its echo.
+const VIOLATIONS_MAX: usize = 20;
+
+/// Something that must never be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Which invariant.
+    pub invariant: &'static str,
+    /// How.
+    pub message: String,
+}
+
+/// What a simulation has looked at and found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What must never be, and was.
+    pub broken: Vec<Broken>,
+    /// How often each invariant was looked at.
+    pub looks: BTreeMap<&'static str, u64>,
+    /// What happened at least once, and how often.
+    pub reached: BTreeMap<&'static str, u64>,
+}
+
+/// One execution as it was last seen.
+struct Seen {
+    run_id: RunId,
+    records: Vec<Record>,
+    rev: u64,
+    is_open: bool,
+    is_retired: bool,
+    /// How often its shard had changed its owner.
+    turn: u64,
+}
+
+struct State {
+    findings: Findings,
+    /// The epoch of each node that is in.
+    lanes: BTreeMap<String, i64>,
+    ended: BTreeSet<String>,
+    /// Who owns each shard, and how often that has changed.
+    owners: Vec<(Option<String>, u64)>,
+    seen: BTreeMap<WorkflowKey, Seen>,
+    /// The idempotency keys of every activity that was ever scheduled.
+    keys: BTreeSet<String>,
+    calls_under_way: u64,
+    code: Option<Registries>,
+}
+
+/// See the module.
+pub struct Judge {
+    sharing: Sharing,
+    state: Mutex<State>,
+}
+
+impl Judge {
+    /// A judge of a store that has so many shards and is shared like this.
+    pub fn new(sharing: Sharing, shards: u16) -> Self {
+        let state = State {
+            findings: Findings::default(),
+            lanes: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            owners: vec![(None, 0); shards.into()],
+            seen: BTreeMap::new(),
+            keys: BTreeSet::new(),
+            calls_under_way: 0,
+            code: None,
+        };
+        Self { sharing, state: Mutex::new(state) }
+    }
+
+    /// The program whose histories these are: from now on each is replayed after every commit.
+    pub fn know(&self, code: Registries) {
+        self.lock().code = Some(code);
+    }
+
+    /// Looks at an invariant: it must hold.
+    pub fn expect(&self, invariant: &'static str, holds: bool, message: impl FnOnce() -> String) {
+        self.lock().findings.expect(invariant, holds, message);
+    }
+
+    /// Something happened that has to happen now and then.
+    pub fn reach(&self, goal: &'static str) {
+        *self.lock().findings.reached.entry(goal).or_default() += 1;
+    }
+
+    /// Whether an activity with this idempotency key was committed.
+    pub fn is_scheduled(&self, key: &str) -> bool {
+        self.lock().keys.contains(key)
+    }
+
+    /// A node waits for the answer of a call.
+    pub fn call_begins(&self) {
+        self.lock().calls_under_way += 1;
+    }
+
+    /// It waits no more, whatever the reason.
+    pub fn call_ends(&self) {
+        let mut state = self.lock();
+        state.calls_under_way = state.calls_under_way.saturating_sub(1);
+    }
+
+    /// What was found so far.
+    pub fn findings(&self) -> Findings {
+        self.lock().findings.clone()
+    }
+
+    /// Whether anything was found that must not be.
+    pub fn is_broken(&self) -> bool {
+        !self.lock().findings.broken.is_empty()
+    }
+
+    /// Whether this fence may write, by the judge's own account.
+    pub(super) fn holds(&self, fence: &Fence) -> bool {
+        self.lock().lanes.get(&fence.node_id) == Some(&fence.epoch)
+    }
+
+    pub(super) fn joined(&self, node: &NewNode, fence: &Fence) {
+        let mut state = self.lock();
+        let is_new = !state.ended.contains(&node.node_id) && !state.lanes.contains_key(&node.node_id);
+        state.findings.expect("I26", is_new, || format!("the id of node {} was used before", node.node_id));
+        match self.sharing {
+            Sharing::Embedded => {
+                let gone: Vec<String> = std::mem::take(&mut state.lanes).into_keys().collect();
+                state.ended.extend(gone);
+                state.owners.iter_mut().for_each(|owner| *owner = (Some(node.node_id.clone()), owner.1 + 1));
+            }
+            Sharing::Shared => {
+                if let Some(replaced) = &node.replaces
+                    && state.lanes.contains_key(replaced)
+                {
+                    state.move_shards(replaced, Some(&node.node_id));
+                    state.end(replaced);
+                }
+            }
+        }
+        state.lanes.insert(node.node_id.clone(), fence.epoch);
+    }
+
+    pub(super) fn raised(&self, fence: &Fence, raised: Option<&Fence>) {
+        let mut state = self.lock();
+        let held = state.lanes.get(&fence.node_id) == Some(&fence.epoch);
+        state.findings.expect("I26", held == raised.is_some(), || {
+            format!("node {} raised an epoch that was {}its own", fence.node_id, if held { "" } else { "not " })
+        });
+        if let Some(raised) = raised {
+            state
+                .findings
+                .expect("I26", raised.epoch > fence.epoch, || format!("epoch {} was raised to {}", fence.epoch, raised.epoch));
+            state.lanes.insert(raised.node_id.clone(), raised.epoch);
+        }
+    }
+
+    pub(super) fn claimed(&self, fence: &Fence, shards: &[u16]) {
+        let mut state = self.lock();
+        let held = state.lanes.get(&fence.node_id) == Some(&fence.epoch);
+        state.findings.expect("I26", held || shards.is_empty(), || format!("node {} claimed without its lane", fence.node_id));
+        for shard in shards {
+            let owner = &mut state.owners[usize::from(*shard)];
+            let was_free = owner.0.is_none();
+            *owner = (Some(fence.node_id.clone()), owner.1 + 1);
+            state
+                .findings
+                .expect("I26", was_free, || format!("node {} claimed shard {shard}, which had an owner", fence.node_id));
+        }
+    }
+
+    pub(super) fn handed_over(&self, fence: &Fence, shards: &[u16], to: Option<&str>) {
+        let mut state = self.lock();
+        let heir = to.filter(|heir| state.lanes.contains_key(*heir)).map(str::to_owned);
+        for shard in shards {
+            let owner = &mut state.owners[usize::from(*shard)];
+            if owner.0.as_ref() == Some(&fence.node_id) {
+                *owner = (heir.clone(), owner.1 + 1);
+            }
+        }
+        drop(state);
+        self.reach("shards handed over");
+    }
+
+    pub(super) fn taken_over(&self, node_id: &str) {
+        let calls = {
+            let mut state = self.lock();
+            state.end(node_id);
+            state.calls_under_way
+        };
+        self.reach("node taken over");
+        if calls > 0 {
+            self.reach("node taken over with a call under way");
+        }
+    }
+
+    pub(super) fn left(&self, fence: &Fence) {
+        let mut state = self.lock();
+        if state.lanes.get(&fence.node_id) == Some(&fence.epoch) {
+            state.end(&fence.node_id);
+        }
+    }
+
+    /// Looks at everything that a commit changed.
+    pub(super) fn committed(&self, backing: &Backing, now: Timestamp, fence: &Fence, writes: &[Write], outcomes: &[Outcome]) {
+        let mut state = self.lock();
+        let holds = state.lanes.get(&fence.node_id) == Some(&fence.epoch);
+        let changed: Vec<&WorkflowKey> =
+            writes.iter().zip(outcomes).flat_map(|(write, outcome)| changed(write, outcome)).collect();
+        state.findings.expect("I27", holds || changed.is_empty(), || {
+            format!("epoch {} of node {} was over, and {} executions changed", fence.epoch, fence.node_id, changed.len())
+        });
+        if outcomes.contains(&Outcome::NotOwned) {
+            *state.findings.reached.entry("shard lost in a batch").or_default() += 1;
+        }
+        if outcomes.contains(&Outcome::UnreadInbox) {
+            *state.findings.reached.entry("deadline refused for an unread signal").or_default() += 1;
+        }
+        let keys: Vec<WorkflowKey> = changed.into_iter().cloned().collect();
+        let loaded = match backing.inline(backing.store().load(&keys)) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                state.findings.expect("I12", false, || format!("a commit could not be read back: {error}"));
+                return;
+            }
+        };
+        for (write, outcome) in writes.iter().zip(outcomes) {
+            if let (Write::Advance(advance), Outcome::Advanced) = (write, outcome) {
+                let owner = state.owners[usize::from(advance.shard)].0.clone();
+                state.findings.expect("I26", owner.as_ref() == Some(&fence.node_id), || {
+                    format!("{}: node {} wrote, and {owner:?} owns shard {}", advance.key, fence.node_id, advance.shard)
+                });
+            }
+        }
+        for (key, loaded) in keys.iter().zip(loaded) {
+            state.look(key, loaded, now);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Findings {
+    fn expect(&mut self, invariant: &'static str, holds: bool, message: impl FnOnce() -> String) {
+        *self.looks.entry(invariant).or_default() += 1;
+        if !holds && self.broken.len() < VIOLATIONS_MAX {
+            self.broken.push(Broken { invariant, message: message() });
+        }
+    }
+
+    /// Adds what another simulation has found.
+    pub fn add(&mut self, other: Self) {
+        self.broken.extend(other.broken);
+        for (invariant, looks) in other.looks {
+            *self.looks.entry(invariant).or_default() += looks;
+        }
+        for (goal, times) in other.reached {
+            *self.reached.entry(goal).or_default() += times;
+        }
+    }
+}
+
+impl State {
+    fn end(&mut self, node_id: &str) {
+        self.move_shards(node_id, None);
+        self.lanes.remove(node_id);
+        self.ended.insert(node_id.to_owned());
+    }
+
+    fn move_shards(&mut self, from: &str, to: Option<&str>) {
+        for owner in self.owners.iter_mut().filter(|owner| owner.0.as_deref() == Some(from)) {
+            *owner = (to.map(str::to_owned), owner.1 + 1);
+        }
+    }
+
+    fn look(&mut self, key: &WorkflowKey, loaded: Option<Loaded>, now: Timestamp) {
+        let before = self.seen.remove(key);
+        let findings = &mut self.findings;
+        let Some(loaded) = loaded else {
+            let may_go = before.is_none_or(|before| before.is_retired);
+            findings.expect("I42", may_go, || format!("{key} was removed, and its history had not been"));
+            return;
+        };
+        let row = &loaded.execution;
+        let turn = self.owners[usize::from(row.shard)].1;
+        let mut from = 0;
+        if let Some(before) = &before {
+            findings.expect("I9", before.run_id == row.run_id, || format!("{key} has another run than before"));
+            findings.expect("I20", turn >= before.turn, || {
+                format!("{key}: written in turn {turn} of its shard, after {}", before.turn)
+            });
+            findings.expect("I28", row.rev <= before.rev + 1, || format!("{key}: rev went from {} to {}", before.rev, row.rev));
+            let is_prefix = row.retired || loaded.records.starts_with(&before.records);
+            findings.expect("I14", is_prefix, || format!("{key}: what was written before is not as it was"));
+            let is_longer = loaded.records.len() > before.records.len();
+            findings.expect("I18", before.is_open || !is_longer, || format!("{key}: its history grew after its end"));
+            findings.expect("I1", before.is_open || !row.status.is_open(), || format!("{key} was closed and is open again"));
+            from = if is_prefix { before.records.len() } else { 0 };
+        }
+        if !row.retired {
+            let new = look_at_new_events(key, &loaded, from, now, findings);
+            self.keys.extend(new);
+        }
+        let seen = Seen {
+            run_id: row.run_id,
+            rev: row.rev,
+            is_open: row.status.is_open(),
+            is_retired: row.retired,
+            records: loaded.records,
+            turn,
+        };
+        self.seen.insert(key.clone(), seen);
+    }
+}
+
+/// Looks at the events behind row `from`, and gives the idempotency keys among them. Timers (I21) are judged by the
+/// database's own time and not by what the history says.
+fn look_at_new_events(key: &WorkflowKey, loaded: &Loaded, from: usize, now: Timestamp, findings: &mut Findings) -> Vec<String> {
+    let (events, _) = match decode(loaded.execution.run_id, &loaded.records) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            findings.expect("I14", false, || format!("{key}: {error}"));
+            return Vec::new();
+        }
+    };
+    let first_new = loaded.records.get(from).map_or(u64::MAX, |record| record.first_event);
+    let mut keys = Vec::new();
+    for event in events.iter().filter(|event| event.number >= first_new) {
+        match &event.kind {
+            EventKind::ActivityScheduled { idempotency_key, .. } => keys.push(idempotency_key.clone()),
+            EventKind::TimerFired { timer } => {
+                let started = events.iter().find(|started| started.number == *timer);
+                let fire_at = started.and_then(|started| match &started.kind {
+                    EventKind::TimerStarted { fire_at, .. } => Some(*fire_at),
+                    _ => None,
+                });
+                findings.expect("I21", fire_at.is_some_and(|fire_at| fire_at <= now), || {
+                    format!("{key}: timer {timer} was to fire at {fire_at:?} and fired at {now}")
+                });
+            }
+            _ => {}
+        }
+    }
+    keys
+}
+
+/// The executions that a write changed.
+fn changed<'a>(write: &'a Write, outcome: &Outcome) -> Vec<&'a WorkflowKey> {
+    match (write, outcome) {
+        (Write::Start(new), Outcome::Started { .. }) => vec![&new.key],
+        (Write::Advance(advance), Outcome::Advanced) => {
+            std::iter::once(&advance.key).chain(advance.spawn.iter().map(|new| &new.key)).collect()
+        }
+        (Write::Retire(retire), Outcome::Retired) => vec![&retire.key],
+        (Write::Forget(forget), Outcome::Forgotten) => vec![&forget.key],
+        _ => Vec::new(),
+    }
+}

@@ -45,11 +45,18 @@ fn cells(on: On) -> Vec<Cell> {
         for round in rounds {
             let hit = first + (round - 1) * stride;
             let strikes: &[Strike] = if long { &[Strike::Kill, Strike::Sleep] } else { &[Strike::Kill] };
-            cells.extend(strikes.iter().map(|strike| Cell { on, point: *point, scene, hit, strike: *strike }));
+            cells.extend(strikes.iter().map(|strike| Cell {
+                on,
+                point: *point,
+                scene,
+                hit,
+                is_first: *round == 1,
+                strike: *strike,
+            }));
         }
         // Of what happens again and again, once in the middle.
         if !long && stride > 1 && on == On::Sqlite {
-            cells.push(Cell { on, point: *point, scene, hit: first + 3 * stride, strike: Strike::Kill });
+            cells.push(Cell { on, point: *point, scene, hit: first + 3 * stride, is_first: false, strike: Strike::Kill });
         }
     }
     cells.retain(|cell| cell.name().starts_with(&only));

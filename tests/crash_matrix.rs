@@ -63,6 +63,11 @@ fn cells(on: On) -> Vec<Cell> {
     cells
 }
 
+/// Says a line past the capture of output: it is waited for, and a page may quote it.
+fn say(line: &str) {
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
 async fn play(on: On) {
     let begun = Instant::now();
     let cells = cells(on);
@@ -74,6 +79,9 @@ async fn play(on: On) {
             Ok(Err(_)) => Err("it does not end".to_owned()),
             Err(panic) => Err(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "it panicked".to_owned())),
         };
+        if let Err(reason) = &end {
+            say(&format!("failed: {}: {}\n", cell.name(), reason.lines().next().unwrap_or_default()));
+        }
         (cell, end)
     });
     let played: Vec<_> = futures::stream::iter(played).buffer_unordered(cells.len().max(1)).collect().await;
@@ -89,16 +97,14 @@ async fn play(on: On) {
             Err(reason) => failed.push_str(&format!("\n== {} ==\n{reason}\n", cell.name())),
         }
     }
-    let line = format!(
+    say(&format!(
         "crash matrix on {on:?}: {} cells, {} of {} points, {seldom} hits that did not come, {} failed, {:.0} s\n",
         cells.len(),
         struck.len(),
         Point::ALL.len(),
         played.iter().filter(|(_, end)| end.is_err()).count(),
         begun.elapsed().as_secs_f64()
-    );
-    // Past the capture of output: a page may quote it.
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    ));
     assert!(failed.is_empty(), "{failed}");
     if std::env::var("OVERDUE_MATRIX_ONLY").is_err() {
         let missing: Vec<_> = Point::ALL.iter().filter(|point| !struck.contains(point)).collect();

@@ -10,10 +10,10 @@ use overdue_runtime::engine::{EngineConfig, Environment, Registries, Retain};
 use overdue_runtime::fault::{self, Bug};
 use overdue_runtime::history::decode;
 use overdue_runtime::simulation::{
-    Backing, Cluster, Database, Dice, Findings, Judge, LinkFaults, NodePlan, Process, Simulation, StoreFaults,
+    Backing, Cluster, Database, Dice, Findings, Judge, LinkFaults, NodeClock, NodePlan, Process, Simulation, StoreFaults,
 };
 use overdue_runtime::store::{Loaded, ModelStore, RequestedStart, Sharing, SqliteStore, Status, Store};
-use overdue_runtime::{Timestamp, WorkflowKey};
+use overdue_runtime::{Timestamp, WorkflowKey, verify};
 use overdue_workflows::sandbox::{FaultPlan, Shop};
 use overdue_workflows::{ORDER_TIMEOUT, Settings, register};
 use serde_json::json;
@@ -159,6 +159,7 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>) -> Ran {
         over: AtomicBool::new(false),
         faults: Mutex::default(),
     });
+    judge.know(workflows());
     let armed = arm(&world, bug);
     let ended = simulation.run(STEPS_MAX, play(Arc::clone(&world)));
     judge.expect("I33", ended.is_some(), || format!("not over after {STEPS_MAX} steps"));
@@ -205,11 +206,30 @@ async fn play(world: Arc<World>) -> bool {
         simulation.sleep(LOOK).await;
         verdict::help(&world).await;
         if world.log.lock().unwrap().busy == 0 && verdict::is_settled(&world) {
-            return true;
+            return walk(&world).await;
         }
     }
     verdict::not_settled(&world);
     false
+}
+
+/// Looks at the whole store, as `overdue verify` does. Whether that could be done.
+async fn walk(world: &World) -> bool {
+    let clock = NodeClock::new(world.simulation.clone(), 0, 0);
+    let options = verify::Options { workflow_type: None, patience: world.swarm.scan * 2 };
+    let code = workflows();
+    match verify::everything(world.cluster.database().connect().as_ref(), &code, &clock, &options).await {
+        Ok(report) => world.judge.walked(&report),
+        Err(error) => world.judge.expect("I12", false, || format!("the store could not be walked over: {error}")),
+    }
+    true
+}
+
+/// The code that histories are held against.
+fn workflows() -> Registries {
+    let mut code = Registries::default();
+    register(&mut code.workflows, Settings::default());
+    code
 }
 
 /// Trouble ends: what is frozen goes on, what is down is started. What hangs goes on hanging.

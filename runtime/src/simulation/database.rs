@@ -14,6 +14,7 @@ use futures::FutureExt;
 use super::dice::Dice;
 use super::executor::{Process, Simulation};
 use super::judge::Judge;
+use super::session::Session;
 use crate::fault::{Bug, planted};
 use crate::store::{CommitError, Fence, ModelStore, Outcome, Store, StoreError, Write};
 
@@ -114,6 +115,11 @@ impl Database {
     /// What really keeps the rows.
     pub fn backing(&self) -> &Backing {
         &self.backing
+    }
+
+    /// Connections of the world's own.
+    pub fn connect(self: &Arc<Self>) -> Arc<dyn Store> {
+        Arc::new(Session::new(self, Process::WORLD))
     }
 
     /// From now on it behaves like this.

@@ -12,6 +12,7 @@ use crate::history::{EventKind, Record, decode};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Fence, Loaded, NewNode, Outcome, Sharing, Write};
 use crate::time::Timestamp;
+use crate::verify::{self, Checks, Look, Report, Violation};
 
 /// The most violations that are kept; what comes after the first is mostly its echo.
 const VIOLATIONS_MAX: usize = 20;
@@ -86,6 +87,11 @@ impl Judge {
     /// The program whose histories these are: from now on each is replayed after every commit.
     pub fn know(&self, code: Registries) {
         self.lock().code = Some(code);
+    }
+
+    /// Takes in what a walk over the whole store has found.
+    pub fn walked(&self, report: &Report) {
+        self.lock().findings.take(&report.checks, &report.violations);
     }
 
     /// Looks at an invariant: it must hold.
@@ -242,7 +248,13 @@ impl Judge {
                 });
             }
         }
+        let code = state.code.clone();
         for (key, loaded) in keys.iter().zip(loaded) {
+            if let (Some(code), Some(loaded)) = (&code, &loaded) {
+                let look = Look { code, shards: backing.store().facts().shards, now };
+                let verdict = verify::execution(look, loaded);
+                state.findings.take(&verdict.checks, &verdict.violations);
+            }
             state.look(key, loaded, now);
         }
     }
@@ -257,6 +269,19 @@ impl Findings {
         *self.looks.entry(invariant).or_default() += 1;
         if !holds && self.broken.len() < VIOLATIONS_MAX {
             self.broken.push(Broken { invariant, message: message() });
+        }
+    }
+
+    fn take(&mut self, checks: &Checks, violations: &[Violation]) {
+        for (invariant, times) in checks.iter() {
+            *self.looks.entry(invariant.id()).or_default() += times;
+        }
+        for violation in violations {
+            if self.broken.len() < VIOLATIONS_MAX {
+                let of = |name: &Option<String>| name.clone().unwrap_or_else(|| "the store".to_owned());
+                let message = format!("{} {}: {}", of(&violation.r#type), of(&violation.id), violation.message);
+                self.broken.push(Broken { invariant: violation.invariant.id(), message });
+            }
         }
     }
 

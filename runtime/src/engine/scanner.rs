@@ -35,8 +35,11 @@ const UPCOMING_PER_SHARD_MAX: usize = 1_000;
 /// How many scan periods the near horizon reaches ahead. What is started by another node and due within it is shown to the
 /// owner by that node.
 pub(super) const HORIZON_PERIODS: u32 = 3;
-/// Scanning takes at most one part in so many of the time.
+/// Scanning takes at most one part in so many of the time, as long as that leaves no gap that memory does not reach over.
 const SCAN_SHARE: u32 = 20;
+/// So many periods after a scan the next one begins, however long that one took: what becomes due beyond the horizon, or is
+/// left in the store by others, is known to nobody before.
+const PAUSE_PERIODS_MAX: u32 = HORIZON_PERIODS - 1;
 
 pub(crate) struct Scanner {
     pub(crate) store: Arc<dyn Store>,
@@ -66,12 +69,10 @@ impl Scanner {
                 return;
             }
             let began = self.clock.monotonic();
-            let mut period = self.period;
+            let mut more_waits = false;
             match self.scan(round).await {
                 Ok(scan) => {
-                    if scan.requested.len() >= REQUESTED_MAX {
-                        period /= FULL_SHARE;
-                    }
+                    more_waits = scan.requested.len() >= REQUESTED_MAX;
                     point(Point::ScanUnused);
                     if self.core.send(Incoming::Message(Message::Scanned(scan))).is_err() {
                         return;
@@ -80,8 +81,7 @@ impl Scanner {
                 Err(StoreError::Closed) => return,
                 Err(error) => tracing::error!(error = %error, "scan failed; the next one follows"),
             }
-            let took = self.clock.monotonic().saturating_sub(began);
-            let pause = period.max(took.saturating_mul(SCAN_SHARE - 1));
+            let pause = pause(self.period, self.clock.monotonic().saturating_sub(began), more_waits);
             let clock = Arc::clone(&self.clock);
             tokio::select! {
                 biased;
@@ -158,4 +158,28 @@ pub(crate) async fn blocked_executions(store: &dyn Store, shards: &[u16]) -> Res
     let page = store.list(&filter, None, BLOCKED_MAX).await?;
     let keys = page.rows.into_iter().map(|listed| listed.execution.key);
     Ok(keys.filter(|key| shards.contains(&key.shard(number))).collect())
+}
+
+/// How long after a scan that took so long the next one begins.
+fn pause(period: Duration, took: Duration, more_waits: bool) -> Duration {
+    let wanted = if more_waits { period / FULL_SHARE } else { period };
+    wanted.max(took.saturating_mul(SCAN_SHARE - 1)).min(period * PAUSE_PERIODS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_take_a_small_part_of_the_time_and_one_that_stood_still_holds_no_timer_up_for_longer_than_memory_reaches() {
+        let (period, millis) = (Duration::from_secs(1), Duration::from_millis);
+        assert_eq!(pause(period, millis(10), false), period);
+        assert_eq!(pause(period, millis(10), true), millis(190));
+        assert_eq!(pause(period, millis(1), true), millis(100));
+        assert_eq!(pause(period, millis(80), false), millis(1_520));
+        // The process was stopped in the middle of it, or the database was.
+        for took in [1, 45, 3_600].map(Duration::from_secs) {
+            assert!(pause(period, took, false) < period * HORIZON_PERIODS, "{took:?}");
+        }
+    }
 }

@@ -336,9 +336,15 @@ fn program(environment: &Environment, street: &Arc<Street>) -> Registries {
 fn arm(world: &Arc<World>, bug: Option<Bug>) -> fault::Armed {
     let (dice, whims, armed) = (world.simulation.dice(), world.swarm.whims.clone(), Arc::clone(world));
     let rates: BTreeMap<fault::Whim, f64> = whims.into_iter().collect();
+    let mut hangs = false;
     fault::arm(bug, move |whim| {
+        // One that hangs is for the others to take over from: there have to be some.
+        if whim == fault::Whim::CoreHangs && (hangs || armed.swarm.nodes < 2) {
+            return false;
+        }
         let strikes = !armed.is_calm() && rates.get(&whim).is_some_and(|rate| dice.chance(*rate));
         if strikes {
+            hangs |= whim == fault::Whim::CoreHangs;
             armed.judge.reach(verdict::goal_of(whim));
         }
         strikes

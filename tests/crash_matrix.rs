@@ -41,7 +41,7 @@ fn cells(on: On) -> Vec<Cell> {
     let mut cells = Vec::new();
     for point in Point::ALL {
         let Way::By { scene, first, stride } = way(*point, on) else { continue };
-        let rounds: &[u32] = if long { &[1, 2, 3, 4, 5] } else { &[1] };
+        let rounds: &[u32] = if long && stride > 0 { &[1, 2, 3, 4, 5] } else { &[1] };
         for round in rounds {
             let hit = first + (round - 1) * stride;
             let strikes: &[Strike] = if long { &[Strike::Kill, Strike::Sleep] } else { &[Strike::Kill] };

@@ -115,6 +115,8 @@ impl Cell {
         let verified = run(&mut verify).await;
         assert_eq!(verified.code, Some(0), "{verified:?}\n{}", city.server.site.log());
         assert!(verified.json()["workflows"].as_u64() > Some(0) || self.scene == Scene::Retention, "{verified:?}");
+        // Before its shop: another one may be given the same port.
+        city.server.kill().await;
         end
     }
 

@@ -15,6 +15,8 @@ use crate::harness::city::{City, PATIENCE, WITHHOLD};
 
 /// Until when an order may be paid, from its placement.
 const TIME_TO_PAY: Duration = Duration::from_millis(1000);
+/// What is acknowledged is acted upon within this, whatever happened before: leases, takeovers and scans.
+const LATE_MAX: Duration = Duration::from_secs(6);
 /// Nothing was found to do for so long: a few scans.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -176,11 +178,21 @@ impl<'a> Load<'a> {
         self.signals.lock().unwrap().push(Acknowledged { order_id, name, signal_id, outcome });
     }
 
-    /// Waits until nothing moves any more, and gives what must not be.
+    /// Waits until nothing moves any more, and gives what must not be. What is only late has a lease and some scans to come.
     pub(super) async fn judged(&self, scene: Scene) -> Vec<String> {
-        self.settled().await;
-        sleep(QUIET).await;
-        self.settled().await;
+        let until = Instant::now() + LATE_MAX;
+        loop {
+            self.settled().await;
+            sleep(QUIET).await;
+            self.settled().await;
+            let violations = self.judged_once(scene).await;
+            if violations.is_empty() || Instant::now() > until {
+                return violations;
+            }
+        }
+    }
+
+    async fn judged_once(&self, scene: Scene) -> Vec<String> {
         let mut orders = self.orders.lock().unwrap().clone();
         if scene == Scene::Retention {
             orders = self.known(orders).await;

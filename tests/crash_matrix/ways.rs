@@ -49,6 +49,8 @@ const NOT_IN_A_FILE: &str = "nobody but the process itself writes to the file";
 const NO_LOG: &str = "the server keeps its own log";
 const STOPS: &str = "a file whose commit failed in an unknown way is not written again: the process stops";
 
+/// Passed once in the life of a process.
+const ONCE: u32 = 0;
 /// Passed in nearly every commit.
 const OFTEN: u32 = 7;
 /// Passed some times.
@@ -92,7 +94,7 @@ pub(super) fn way(point: Point, on: On) -> Way {
         (Point::LogUncut | Point::LogCut, On::Postgres) => Way::None(NO_LOG),
         (Point::MigrationApplied, _) => by(Scene::First),
         (Point::DrainAsked | Point::DrainAtRest | Point::DrainCommitted | Point::DrainLeft | Point::DrainClosed, _) => {
-            by(Scene::Drain)
+            through(Scene::Drain, ONCE)
         }
     }
 }

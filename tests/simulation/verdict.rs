@@ -73,9 +73,6 @@ pub(crate) fn not_settled(world: &World) {
     }
     for history in world::histories(world).iter().filter(|history| history.is_open) {
         let last = history.events.last().map(|event| event.kind.name());
-        if std::env::var_os("SIMULATION_SHOW").is_some() {
-            history.events.iter().for_each(|event| println!("{}", serde_json::to_string(event).unwrap()));
-        }
         world.judge.expect("I6", false, || {
             let row = &history.row;
             let state = if world::is_running(history) { "running" } else { "blocked" };
@@ -372,7 +369,11 @@ pub(crate) fn second_wave(world: &World, wave: &[Planned], began: Duration) {
             .find(|effect| effect.subject == planned.id && matches!(effect.effect, Effect::OrderCancelled { .. }));
         let came = cancelled.map(|effect| since_beginning(effect.at));
         world.judge.expect("I25", came.is_some_and(|came| came.saturating_sub(due) <= allowed), || {
-            format!("{} was due {due:?} after the beginning and cancelled at {came:?}; {allowed:?} allowed", planned.id)
+            format!(
+                "{} was due {due:?} after the beginning and cancelled at {came:?}; {allowed:?} allowed; {}",
+                planned.id,
+                world.cluster.described()
+            )
         });
     }
 }

@@ -67,6 +67,8 @@ struct State {
     next_task: TaskId,
     timers: BTreeMap<(Duration, u64), Waker>,
     next_timer: u64,
+    /// Who waits until nobody else has anything to do.
+    quiet: Vec<Waker>,
     processes: Vec<ProcessState>,
     steps: u64,
     /// A hash over which task was polled when: two runs that agree in it were the same.
@@ -110,6 +112,7 @@ impl Simulation {
             next_task: 0,
             timers: BTreeMap::new(),
             next_timer: 0,
+            quiet: Vec::new(),
             processes: vec![ProcessState::default()],
             steps: 0,
             trace: 0xcbf2_9ce4_8422_2325,
@@ -216,6 +219,11 @@ impl Simulation {
         self.lock().processes[process.0].strike = Some((steps, strike));
     }
 
+    /// Takes back what was to happen to a process after some steps.
+    pub fn spare(&self, process: Process) {
+        self.lock().processes[process.0].strike = None;
+    }
+
     /// Lets a frozen process go on.
     pub fn thaw(&self, process: Process) {
         self.lock().processes[process.0].frozen = false;
@@ -235,6 +243,19 @@ impl Simulation {
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let until = self.now().saturating_add(duration);
         Sleep { simulation: self.clone(), until, id: None }
+    }
+
+    /// Waits until no task has anything to do before time passes.
+    pub async fn quiet(&self) {
+        let mut waited = false;
+        std::future::poll_fn(|cx| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            self.lock().quiet.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Polls one task, or lets time pass when none is ready. False when nothing will ever happen again.
@@ -315,7 +336,13 @@ impl Simulation {
 
     /// To the next timer.
     fn jump(&self) -> bool {
-        let state = self.lock();
+        let mut state = self.lock();
+        let quiet = std::mem::take(&mut state.quiet);
+        if !quiet.is_empty() {
+            drop(state);
+            quiet.into_iter().for_each(Waker::wake);
+            return true;
+        }
         let Some((next, _)) = state.timers.first_key_value().map(|(key, _)| *key) else { return false };
         let until = next.max(state.now);
         self.pass_to(state, until);

@@ -45,15 +45,27 @@ fn cells(on: On) -> Vec<Cell> {
         for round in rounds {
             let hit = first + (round - 1) * stride;
             let strikes: &[Strike] = if long { &[Strike::Kill, Strike::Sleep] } else { &[Strike::Kill] };
-            cells.extend(strikes.iter().map(|strike| Cell { on, point: *point, scene, hit, strike: *strike }));
+            cells.extend(strikes.iter().map(|strike| Cell {
+                on,
+                point: *point,
+                scene,
+                hit,
+                is_first: *round == 1,
+                strike: *strike,
+            }));
         }
         // Of what happens again and again, once in the middle.
         if !long && stride > 1 && on == On::Sqlite {
-            cells.push(Cell { on, point: *point, scene, hit: first + 3 * stride, strike: Strike::Kill });
+            cells.push(Cell { on, point: *point, scene, hit: first + 3 * stride, is_first: false, strike: Strike::Kill });
         }
     }
     cells.retain(|cell| cell.name().starts_with(&only));
     cells
+}
+
+/// Says a line past the capture of output: it is waited for, and a page may quote it.
+fn say(line: &str) {
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 async fn play(on: On) {
@@ -67,6 +79,9 @@ async fn play(on: On) {
             Ok(Err(_)) => Err("it does not end".to_owned()),
             Err(panic) => Err(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "it panicked".to_owned())),
         };
+        if let Err(reason) = &end {
+            say(&format!("failed: {}: {}\n", cell.name(), reason.lines().next().unwrap_or_default()));
+        }
         (cell, end)
     });
     let played: Vec<_> = futures::stream::iter(played).buffer_unordered(cells.len().max(1)).collect().await;
@@ -82,16 +97,14 @@ async fn play(on: On) {
             Err(reason) => failed.push_str(&format!("\n== {} ==\n{reason}\n", cell.name())),
         }
     }
-    let line = format!(
+    say(&format!(
         "crash matrix on {on:?}: {} cells, {} of {} points, {seldom} hits that did not come, {} failed, {:.0} s\n",
         cells.len(),
         struck.len(),
         Point::ALL.len(),
         played.iter().filter(|(_, end)| end.is_err()).count(),
         begun.elapsed().as_secs_f64()
-    );
-    // Past the capture of output: a page may quote it.
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    ));
     assert!(failed.is_empty(), "{failed}");
     if std::env::var("OVERDUE_MATRIX_ONLY").is_err() {
         let missing: Vec<_> = Point::ALL.iter().filter(|point| !struck.contains(point)).collect();

@@ -43,7 +43,7 @@ impl<'a> Load<'a> {
     pub(super) async fn play(&self, scene: Scene) {
         match scene {
             Scene::Poison => self.due_at_once().await,
-            Scene::Sql => self.from_the_database().await,
+            Scene::Sql => self.by_sql().await,
             Scene::Retention => drop(tokio::join!(self.leaves("left-0"), self.leaves("left-1"), self.pays("paid-0"))),
             _ => {
                 tokio::join!(
@@ -126,18 +126,25 @@ impl<'a> Load<'a> {
     }
 
     /// Through transactions of the caller, in the store's own database.
-    async fn from_the_database(&self) {
+    async fn by_sql(&self) {
         let mut session = sqlx::PgConnection::connect(&plain(&self.city.server.site.store())).await.unwrap();
-        for id in ["left-0", "left-1", "paid-0"] {
+        for id in ["left-0", "left-1", "paid-0", "paid-1"] {
             let deadline = Timestamp::now() + TIME_TO_PAY;
             self.placed(id, deadline).await;
             let start = sqlx::query("SELECT overdue.start_workflow('order-timeout', $1, $2::text::json)").bind(id);
             start.bind(City::input(id, deadline).to_string()).execute(&mut session).await.unwrap();
         }
-        let (transaction, payload) = self.capture("paid-0", "txn-1").await;
-        let paid = "SELECT overdue.signal_workflow('order-timeout', 'paid-0', 'payment-succeeded', $1::text::json, $2)";
-        sqlx::query(paid).bind(payload.to_string()).bind(&transaction).execute(&mut session).await.unwrap();
-        self.acknowledged("paid-0", "payment-succeeded", &transaction, "buffered");
+        // One with the start, and one that nothing but a scan finds.
+        for id in ["paid-0", "paid-1"] {
+            if id == "paid-1" {
+                self.city.server.until(id, "it is started", |_| true).await;
+            }
+            let (transaction, payload) = self.capture(id, "txn-1").await;
+            let pay = "SELECT overdue.signal_workflow('order-timeout', $1, 'payment-succeeded', $2::text::json, $3)";
+            let pay = sqlx::query(pay).bind(id).bind(payload.to_string()).bind(&transaction);
+            pay.execute(&mut session).await.unwrap();
+            self.acknowledged(id, "payment-succeeded", &transaction, "buffered");
+        }
         let _ = session.close().await;
     }
 

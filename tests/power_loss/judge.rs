@@ -1,9 +1,14 @@
 //! Whether a store that was found after a power cut is whole, and keeps what was promised.
 
+use std::time::Duration;
+
 use overdue_runtime::WorkflowKey;
+use overdue_runtime::engine::{Environment, Registries};
 use overdue_runtime::history::decode;
 use overdue_runtime::sqlx::{self, Connection};
 use overdue_runtime::store::{Loaded, SqliteStore, Store};
+use overdue_runtime::verify::{Options, everything};
+use overdue_workflows::{Settings, register};
 use serde_json::Value;
 
 use super::disk::Files;
@@ -64,8 +69,10 @@ pub(super) async fn judge(files: &Files, promises: &[Promise]) -> Result<(), Str
     }
     let store = SqliteStore::open(&database, SHARDS).await.map_err(|error| format!("it does not open: {error}"))?;
     let kept = are_kept(&store, promises).await;
+    let verified = is_verified(&store).await;
     store.close().await;
     kept?;
+    verified?;
     let url = format!("sqlite:{}", database.display());
     let mut session = sqlx::SqliteConnection::connect(&url).await.unwrap();
     let whole = is_whole(&mut session).await;
@@ -88,11 +95,15 @@ async fn are_kept(store: &SqliteStore, promises: &[Promise]) -> Result<(), Strin
 async fn is_whole(session: &mut sqlx::SqliteConnection) -> Result<(), String> {
     let verdict: String =
         sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut *session).await.map_err(|e| e.to_string())?;
-    if verdict != "ok" {
-        return Err(verdict);
-    }
-    let torn = "SELECT (SELECT count(*) FROM history WHERE run_id NOT IN (SELECT run_id FROM executions))
-                     + (SELECT count(*) FROM executions WHERE run_id NOT IN (SELECT run_id FROM history))";
-    let torn: i64 = sqlx::query_scalar(torn).fetch_one(session).await.map_err(|error| error.to_string())?;
-    if torn == 0 { Ok(()) } else { Err(format!("{torn} executions without a history, or the other way round")) }
+    if verdict == "ok" { Ok(()) } else { Err(verdict) }
+}
+
+/// Whether it passes `verify`, the replay of every history with it.
+async fn is_verified(store: &SqliteStore) -> Result<(), String> {
+    let mut code = Registries::default();
+    register(&mut code.workflows, Settings::default());
+    let options = Options { workflow_type: None, patience: Duration::ZERO };
+    let clock = Environment::system().clock;
+    let report = everything(store, &code, clock.as_ref(), &options).await.map_err(|error| error.to_string())?;
+    if report.is_clean() { Ok(()) } else { Err(format!("{:?}", report.violations)) }
 }

@@ -23,6 +23,9 @@ const PAUSE: Duration = Duration::from_secs(4);
 /// How much later than the end of its watch a payment may come.
 const LONG_AFTER: Duration = Duration::from_secs(150);
 
+/// How much later than the money its notification may come.
+const TOLD_LATE: Duration = Duration::from_secs(300);
+
 /// What happens to an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Story {
@@ -104,6 +107,20 @@ impl Planned {
             before_cancel: dice.chance(0.3),
             by_sql: kept == Kept::Shared && story != Story::Poisoned && dice.chance(0.15),
             has: (dice.chance(0.9), dice.chance(0.7), dice.chance(0.85)),
+        }
+    }
+
+    /// One that is placed when trouble has ended: nobody pays, and it is due soon.
+    pub(crate) fn when_all_is_well(number: u64, dice: &Dice) -> Self {
+        Self {
+            id: format!("w-{number}"),
+            story: Story::Unpaid,
+            placed: dice.up_to(Duration::from_secs(20)),
+            time_to_pay: Duration::from_millis(dice.between(2_000, 20_000)),
+            watch: Duration::ZERO,
+            before_cancel: false,
+            by_sql: false,
+            has: (true, true, true),
         }
     }
 
@@ -321,6 +338,10 @@ impl Caller {
             Capture { transaction_id: transaction.clone(), amount: "10.00".into(), currency: "USD".into(), paid_at: at(paid_at) };
         world.street.shop.capture(&planned.payment_id(), &capture).await.unwrap();
         world.log.lock().unwrap().captured.push((planned.id.clone(), transaction.clone()));
+        // The channel's word may come long after the money.
+        if self.dice.chance(0.25) {
+            world.simulation.sleep(self.dice.up_to(TOLD_LATE)).await;
+        }
         let payload = json!({
             "transactionId": transaction, "amount": "10.00", "currency": "USD", "paidAt": paid_at.to_string(),
             "paymentId": planned.payment_id(),

@@ -157,7 +157,7 @@ fn whim_rate(whim: Whim, is_shared: bool, rate: &impl Fn(f64) -> f64) -> f64 {
         // A node that hangs is for others to take over.
         Whim::CoreHangs => {
             if is_shared {
-                0.000_2
+                0.000_5
             } else {
                 0.0
             }

@@ -21,6 +21,8 @@ use crate::world::{self, World};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// What the way from a deadline to the cancel call costs besides the ways to the database, where nothing goes wrong.
 const LATENESS_MAX: Duration = Duration::from_millis(300);
+/// What placing and starting an order may add to that, and being asked again by the order service.
+const SECOND_WAVE_SLACK: Duration = Duration::from_secs(6);
 /// How many ways to the database lie on it at most.
 const WAYS: u32 = 16;
 
@@ -148,10 +150,15 @@ pub(crate) fn always(world: &World) {
         let kept = level.available + level.reserved + level.sold == level.initial;
         judge.expect("I2", kept, || format!("the units of {sku} do not add up: {level:?}"));
     }
-    let counts = world.street.shop.counts();
-    judge.expect("I36", counts.duplicate_effects == 0, || {
-        format!("{} effects were asked for under a second key", counts.duplicate_effects)
-    });
+    for service in Service::ALL {
+        for request in world.street.shop.requests(service).unwrap() {
+            // An expired payment and the deadline may both ask for the cancel; the order service decides once.
+            let is_again = request.duplicate_effect && request.call != Call::CancelOrder;
+            judge.expect("I36", !is_again && !request.key_reused, || {
+                format!("{:?} of {} came under a second key, {:?}", request.call, request.subject, request.key)
+            });
+        }
+    }
     for history in world::histories(world) {
         signals_are_known_and_single(world, &history);
     }
@@ -350,6 +357,31 @@ fn attempts_were_sent(world: &World, histories: &[History]) {
     }
 }
 
+/// Of the orders that came when trouble had ended, each was cancelled within a scan or two of its deadline, although a service
+/// of theirs answers nobody.
+pub(crate) fn second_wave(world: &World, wave: &[Planned], began: Duration) {
+    let allowed = world.swarm.scan * 3 + world.swarm.store.latency * WAYS + world.swarm.shop.latency * 6 + SECOND_WAVE_SLACK;
+    for planned in wave {
+        let due = began + planned.placed + planned.time_to_pay;
+        let cancelled = world
+            .street
+            .shop
+            .effects(Service::Orders)
+            .unwrap()
+            .into_iter()
+            .find(|effect| effect.subject == planned.id && matches!(effect.effect, Effect::OrderCancelled { .. }));
+        let came = cancelled.map(|effect| since_beginning(effect.at));
+        world.judge.expect("I25", came.is_some_and(|came| came.saturating_sub(due) <= allowed), || {
+            format!("{} was due {due:?} after the beginning and cancelled at {came:?}; {allowed:?} allowed", planned.id)
+        });
+    }
+}
+
+fn since_beginning(at: jiff::Timestamp) -> Duration {
+    let began = overdue_runtime::simulation::BEGINNING.as_micros();
+    Duration::from_micros(u64::try_from(at.as_microsecond() - began).unwrap())
+}
+
 /// Where nothing goes wrong, a deadline that passes unpaid is followed by the cancel call at once, or by the next scan where
 /// timers are off.
 fn deadlines_were_met(world: &World, effects: &Effects) {
@@ -367,8 +399,7 @@ fn deadlines_were_met(world: &World, effects: &Effects) {
             continue;
         }
         let due = planned.placed + planned.time_to_pay;
-        let began = overdue_runtime::simulation::BEGINNING.as_micros();
-        let came = Duration::from_micros(u64::try_from(request.at.as_microsecond() - began).unwrap());
+        let came = since_beginning(request.at);
         let (invariant, most) = if world.swarm.timers { ("I25", allowed) } else { ("I24", allowed + world.swarm.scan) };
         // Placing the order and starting it take their time before the deadline is set.
         let late = came.saturating_sub(due);

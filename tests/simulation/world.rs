@@ -11,6 +11,7 @@ use overdue_runtime::fault::{self, Bug};
 use overdue_runtime::history::decode;
 use overdue_runtime::simulation::{
     Backing, Cluster, Database, Dice, Findings, Judge, LinkFaults, NodeClock, NodePlan, Process, Simulation, StoreFaults,
+    TRANSACTION_TIME,
 };
 use overdue_runtime::store::{Loaded, ModelStore, RequestedStart, Sharing, SqliteStore, Status, Store};
 use overdue_runtime::{Timestamp, WorkflowKey, verify};
@@ -29,6 +30,10 @@ const STEPS_MAX: u64 = 20_000_000;
 pub(crate) const SETTLES_WITHIN: Duration = Duration::from_secs(2 * 3600);
 /// How often it is looked whether it has.
 const LOOK: Duration = Duration::from_secs(30);
+/// How long one service stays away when trouble has ended.
+const SECOND_WAVE: Duration = Duration::from_secs(120);
+/// How many orders come meanwhile.
+const ORDERS_OF_SECOND_WAVE: u64 = 6;
 /// How long signals wait for a start.
 const BUFFER: Duration = Duration::from_secs(120);
 
@@ -201,6 +206,7 @@ async fn play(world: Arc<World>) -> bool {
         return false;
     }
     heal(&world).await;
+    second_wave(&world).await;
     let healed = simulation.now();
     while simulation.now() - healed < SETTLES_WITHIN && !world.judge.is_broken() {
         simulation.sleep(LOOK).await;
@@ -211,6 +217,21 @@ async fn play(world: Arc<World>) -> bool {
     }
     verdict::not_settled(&world);
     false
+}
+
+/// Trouble has ended but for one service, which answers nobody: orders that come now are cancelled in time all the same.
+async fn second_wave(world: &Arc<World>) {
+    let simulation = &world.simulation;
+    world.street.close_service("coupons", SECOND_WAVE);
+    let dice = simulation.dice();
+    let wave: Vec<Planned> = (0..ORDERS_OF_SECOND_WAVE).map(|number| Planned::when_all_is_well(number, &dice)).collect();
+    let began = simulation.now();
+    for planned in &wave {
+        let caller = Caller { world: Arc::clone(world), dice: simulation.dice(), planned: planned.clone() };
+        simulation.spawn(Process::WORLD, caller.play());
+    }
+    simulation.sleep(SECOND_WAVE).await;
+    verdict::second_wave(world, &wave, began);
 }
 
 /// Looks at the whole store, as `overdue verify` does. Whether that could be done.
@@ -252,7 +273,13 @@ async fn heal(world: &Arc<World>) {
 fn backing(swarm: &Swarm, simulation: &Simulation, folder: &std::path::Path) -> (Backing, Option<Arc<ModelStore>>) {
     let time = simulation.clone();
     let model = match swarm.kept {
-        Kept::Shared => Arc::new(ModelStore::shared(swarm.shards, Some(Arc::new(move || time.time())))),
+        Kept::Shared => {
+            let now = move || {
+                let of_transaction = fault::recall(TRANSACTION_TIME).and_then(|text| text.parse().ok());
+                of_transaction.map_or_else(|| time.time(), Timestamp::from_micros)
+            };
+            Arc::new(ModelStore::shared(swarm.shards, Some(Arc::new(now))))
+        }
         Kept::Embedded => Arc::new(ModelStore::new(swarm.shards)),
         Kept::Sqlite => {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -309,9 +336,15 @@ fn program(environment: &Environment, street: &Arc<Street>) -> Registries {
 fn arm(world: &Arc<World>, bug: Option<Bug>) -> fault::Armed {
     let (dice, whims, armed) = (world.simulation.dice(), world.swarm.whims.clone(), Arc::clone(world));
     let rates: BTreeMap<fault::Whim, f64> = whims.into_iter().collect();
+    let mut hangs = false;
     fault::arm(bug, move |whim| {
+        // One that hangs is for the others to take over from: there have to be some.
+        if whim == fault::Whim::CoreHangs && (hangs || armed.swarm.nodes < 2) {
+            return false;
+        }
         let strikes = !armed.is_calm() && rates.get(&whim).is_some_and(|rate| dice.chance(*rate));
         if strikes {
+            hangs |= whim == fault::Whim::CoreHangs;
             armed.judge.reach(verdict::goal_of(whim));
         }
         strikes

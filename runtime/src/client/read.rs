@@ -1,9 +1,12 @@
 //! Reading histories.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Client, ClientError};
+use crate::fault::{Bug, planted, recall, remember};
 use crate::history::{Event, decode};
 use crate::id::WorkflowKey;
 use crate::store::{Loaded, RequestedStart, StoreError};
@@ -38,7 +41,13 @@ impl Client {
     /// The whole of an execution, as it is stored.
     pub(super) async fn read(&self, key: &WorkflowKey) -> Result<(Loaded, Vec<Event>), ClientError> {
         let mut loaded = self.engine().store().load(std::slice::from_ref(key)).await?;
-        let Some(loaded) = loaded.pop().flatten() else { return Err(self.missing(key).await) };
+        let Some(mut loaded) = loaded.pop().flatten() else { return Err(self.missing(key).await) };
+        if planted(Bug::StaleRead) {
+            let name = format!("{key} as {:p} read it", Arc::as_ptr(self.engine()));
+            let rows = recall(&name).and_then(|rows| rows.parse().ok()).unwrap_or(loaded.records.len());
+            remember(&name, rows.to_string());
+            loaded.records.truncate(rows);
+        }
         let (events, _) =
             decode(loaded.execution.run_id, &loaded.records).map_err(|error| StoreError::Corrupt(format!("{key}: {error}")))?;
         Ok((loaded, events))

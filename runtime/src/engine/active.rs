@@ -10,6 +10,7 @@ use super::tombstone::Tombstone;
 use super::wake::wake_at;
 use super::{BLOCKED_BACKOFF, Call};
 use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, BreakerPanel};
+use crate::fault::{Bug, planted};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
 use crate::payload::Payload;
 use crate::replay::Machine;
@@ -118,7 +119,10 @@ impl Active {
             fault = Some(ReplayFault::History(error.to_string()));
             None
         });
-        let folded = Folded::of(&events);
+        let mut folded = Folded::of(&events);
+        if planted(Bug::DedupeInMemory) {
+            folded.signals.clear();
+        }
         let mut machine = None;
         if fault.is_none() && row.status.is_open() {
             match Machine::replay(&code.workflows, &row.key, row.run_id, &events) {
@@ -286,7 +290,12 @@ impl Active {
                     run_id: self.row.run_id,
                     number: *number,
                     attempt: note.map_or(1, |note| note.attempts),
-                    idempotency_key: activity.idempotency_key.clone(),
+                    idempotency_key: match note.map_or(1, |note| note.attempts) {
+                        attempt if attempt > 1 && planted(Bug::AttemptInKey) => {
+                            format!("{}#attempt-{attempt}", activity.idempotency_key)
+                        }
+                        _ => activity.idempotency_key.clone(),
+                    },
                     traceparent: self.traceparent.clone(),
                     scheduled_at: activity.since,
                     sends: Default::default(),

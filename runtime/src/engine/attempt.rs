@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::notes::AttemptNote;
 use crate::activity::{ActivityFailure, ActivityOptions, Exhausted};
+use crate::fault::{Bug, planted};
 use crate::history::{Failure, FailureClass};
 use crate::time::Timestamp;
 use crate::workflow::CallOptions;
@@ -50,7 +51,7 @@ pub(crate) fn after_failure(
     let wait = match class {
         FailureClass::Permanent => return exhausted(options, failure.failure),
         FailureClass::Neutral => {
-            note.attempts = note.attempts.saturating_sub(1);
+            note.attempts = note.attempts.saturating_sub(u32::from(!planted(Bug::BreakerBurnsAttempts)));
             let wait = failure.retry_after.unwrap_or_else(|| options.retry.delay(1, random)).max(NEUTRAL_WAIT_MIN);
             note.parked_micros = note.parked_micros.saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
             wait

@@ -14,9 +14,10 @@ use super::core::{Message, Ticket};
 use super::environment::Clock;
 use super::gather::Gathering;
 use super::lease::Lease;
+use super::mistakes;
 use super::node::Incoming;
 use super::settle;
-use crate::fault::{Point, Whim, point, whim};
+use crate::fault::{Bug, Point, Whim, planted, point, whim};
 use crate::store::{CommitError, Fence, Outcome, Sharing, Store, StoreError, Write};
 
 /// After the store could not take a batch, the next one is tried this much later.
@@ -167,10 +168,11 @@ impl Committer {
     async fn commit(&mut self, batch: Vec<CommitRequest>) -> Result<(), Stop> {
         let mut parts = vec![batch];
         while let Some(part) = parts.pop() {
-            let (writes, replies): (Vec<Write>, Vec<ReplyTo>) =
-                part.into_iter().map(|request| (request.write, request.reply_to)).unzip();
+            let (writes, mut replies): (Vec<Write>, Vec<ReplyTo>) =
+                mistakes::answer_early(part).into_iter().map(|request| (request.write, request.reply_to)).unzip();
             self.lease.committing(self.clock.monotonic());
-            let committed = self.store.commit(&self.fence, &writes).await;
+            let commit = self.store.commit(&self.fence, &writes);
+            let Some(committed) = mistakes::as_long_as_asked_for(commit, &mut replies).await else { continue };
             // One that was not taken now, or of which nothing is known, is no progress.
             if !matches!(committed, Err(CommitError::Unavailable(_) | CommitError::Unknown(_))) {
                 self.lease.committed();
@@ -182,7 +184,12 @@ impl Committer {
                         self.answer(reply_to, Ok(outcome));
                     }
                 }
-                Err(CommitError::Rejected(reason)) if writes.len() <= 1 => {
+                Err(CommitError::Rejected(_)) if planted(Bug::PoisonSkipped) && writes.len() <= 1 => {
+                    for (reply_to, write) in replies.into_iter().zip(&writes) {
+                        self.answer(reply_to, Ok(mistakes::hoped_for(write)));
+                    }
+                }
+                Err(CommitError::Rejected(reason)) if writes.len() <= 1 || planted(Bug::PoisonFailsBatch) => {
                     self.answer_all(replies, &CommitFailure::Rejected(reason));
                 }
                 Err(CommitError::Rejected(_)) => {
@@ -197,6 +204,7 @@ impl Committer {
                     self.answer_all(replies, &CommitFailure::NotApplied);
                     self.clock.sleep(PAUSE_AFTER_FAILURE).await;
                 }
+                Err(CommitError::Unknown(_)) if planted(Bug::BlindRetry) => parts.push(joined(writes, replies)),
                 Err(CommitError::Unknown(reason)) => {
                     tracing::error!(error = %reason, writes = writes.len(), "outcome of a commit unknown; it is looked up");
                     match self.settle(&reason, writes, replies).await {

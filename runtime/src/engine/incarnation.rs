@@ -21,6 +21,7 @@ use super::shell::{Shell, ShellEnd};
 use super::steward::Steward;
 use super::store_clock::StoreClock;
 use super::{Environment, Input, Registries};
+use crate::fault::{Bug, planted};
 use crate::id::WorkflowKey;
 use crate::store::{Fence, NewNode, Sharing, Store, StoreError};
 
@@ -68,7 +69,10 @@ impl Shared {
     pub(super) async fn join(&self, secret: &str, replaces: Option<String>) -> Result<Fence, StoreError> {
         let random = &self.environment.random;
         let node = NewNode {
-            node_id: format!("{:016x}{:016x}", random.next_u64(), random.next_u64()),
+            node_id: match &self.config.url {
+                Some(url) if planted(Bug::ReusedNodeId) => url.clone(),
+                _ => format!("{:016x}{:016x}", random.next_u64(), random.next_u64()),
+            },
             url: self.config.url.clone(),
             secret: secret.to_owned(),
             lease: self.config.lease,

@@ -17,6 +17,7 @@ mod gather;
 mod horizon;
 mod incarnation;
 mod lease;
+mod mistakes;
 mod node;
 mod notes;
 mod ownership;

@@ -103,7 +103,7 @@ impl Retention {
             let pause = match self.step(&mut walk).await {
                 Ok(true) => {
                     let took = self.clock.monotonic().saturating_sub(began);
-                    PAUSE_MIN.max(took.saturating_mul(SHARE - 1))
+                    took.saturating_mul(SHARE - 1).clamp(PAUSE_MIN, IDLE_MAX)
                 }
                 Ok(false) => {
                     report(&walk);

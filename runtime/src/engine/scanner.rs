@@ -11,9 +11,10 @@ use tokio::sync::{mpsc, watch};
 use super::core::{Message, Scan};
 use super::environment::Clock;
 use super::node::Incoming;
-use crate::fault::{Point, Whim, point, whim};
+use crate::fault::{Bug, Point, Whim, planted, point, recall, remember, whim};
 use crate::id::WorkflowKey;
-use crate::store::{Store, StoreError};
+use crate::store::{Due, Store, StoreError};
+use crate::time::Timestamp;
 
 /// The most executions with unread inbox rows that one scan takes up.
 const UNREAD_MAX: usize = 1_000;
@@ -34,8 +35,11 @@ const UPCOMING_PER_SHARD_MAX: usize = 1_000;
 /// How many scan periods the near horizon reaches ahead. What is started by another node and due within it is shown to the
 /// owner by that node.
 pub(super) const HORIZON_PERIODS: u32 = 3;
-/// Scanning takes at most one part in so many of the time.
+/// Scanning takes at most one part in so many of the time, as long as that leaves no gap that memory does not reach over.
 const SCAN_SHARE: u32 = 20;
+/// So many periods after a scan the next one begins, however long that one took: what becomes due beyond the horizon, or is
+/// left in the store by others, is known to nobody before.
+const PAUSE_PERIODS_MAX: u32 = HORIZON_PERIODS - 1;
 
 pub(crate) struct Scanner {
     pub(crate) store: Arc<dyn Store>,
@@ -65,12 +69,10 @@ impl Scanner {
                 return;
             }
             let began = self.clock.monotonic();
-            let mut period = self.period;
+            let mut more_waits = false;
             match self.scan(round).await {
                 Ok(scan) => {
-                    if scan.requested.len() >= REQUESTED_MAX {
-                        period /= FULL_SHARE;
-                    }
+                    more_waits = scan.requested.len() >= REQUESTED_MAX;
                     point(Point::ScanUnused);
                     if self.core.send(Incoming::Message(Message::Scanned(scan))).is_err() {
                         return;
@@ -79,8 +81,7 @@ impl Scanner {
                 Err(StoreError::Closed) => return,
                 Err(error) => tracing::error!(error = %error, "scan failed; the next one follows"),
             }
-            let took = self.clock.monotonic().saturating_sub(began);
-            let pause = period.max(took.saturating_mul(SCAN_SHARE - 1));
+            let pause = pause(self.period, self.clock.monotonic().saturating_sub(began), more_waits);
             let clock = Arc::clone(&self.clock);
             tokio::select! {
                 biased;
@@ -98,13 +99,20 @@ impl Scanner {
             return Ok(Scan { horizon: now, ..Scan::default() });
         }
         let limit = if whim(Whim::ScanOfOne) { 1 } else { self.limit.load(Ordering::Relaxed) };
-        let overdue = self.store.due(&shards, now, limit).await?;
+        let overdue = self.overdue(&shards, now, limit).await?;
         let mut scan = Scan { overdue, horizon: now, ..Scan::default() };
         if self.timers {
             scan.horizon = now.saturating_add(self.period * HORIZON_PERIODS);
             scan.upcoming = self.store.upcoming(&shards, now, scan.horizon, UPCOMING_PER_SHARD_MAX).await?;
         }
         scan.unread = self.store.unread(&shards, UNREAD_MAX).await?;
+        if planted(Bug::WatermarkInboxScan) {
+            let last = recall("inbox scan").unwrap_or_default();
+            scan.unread.retain(|key| *key.to_string() > *last);
+            if let Some(last) = scan.unread.iter().map(ToString::to_string).max() {
+                remember("inbox scan", last);
+            }
+        }
         if round.is_multiple_of(SCANS_PER_UNCLAIMED) {
             let before = now.saturating_sub(self.buffer);
             let limit = UNCLAIMED_MAX + self.unknown.min(UNKNOWN_MAX);
@@ -118,6 +126,31 @@ impl Scanner {
     }
 }
 
+impl Scanner {
+    /// What is due now, from the beginning: no scan relies on an earlier one.
+    async fn overdue(&self, shards: &[u16], now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let micros = |name: &str| recall(name).and_then(|text| text.parse().ok()).map(Timestamp::from_micros);
+        if planted(Bug::WatermarkTimerScan) {
+            let name = format!("due scan of {shards:?}");
+            let last = micros(&name).unwrap_or_default();
+            remember(&name, now.as_micros().to_string());
+            return self.store.upcoming(shards, last, now, limit).await;
+        }
+        if planted(Bug::RecoveryOnce) {
+            let name = format!("recovery of {shards:?}");
+            let is_done = recall(&name).is_some();
+            remember(&name, "done".into());
+            return if is_done { Ok(Vec::new()) } else { self.store.due(shards, now, limit).await };
+        }
+        let mut due = self.store.due(shards, now, limit).await?;
+        if planted(Bug::ScanBelowHeld) {
+            due.sort_by_key(|due| due.wake_at);
+            due.truncate(1);
+        }
+        Ok(due)
+    }
+}
+
 /// The executions of these shards that are blocked, so that another build, or another node, tries them at once.
 pub(crate) async fn blocked_executions(store: &dyn Store, shards: &[u16]) -> Result<Vec<WorkflowKey>, StoreError> {
     let number = store.facts().shards;
@@ -125,4 +158,28 @@ pub(crate) async fn blocked_executions(store: &dyn Store, shards: &[u16]) -> Res
     let page = store.list(&filter, None, BLOCKED_MAX).await?;
     let keys = page.rows.into_iter().map(|listed| listed.execution.key);
     Ok(keys.filter(|key| shards.contains(&key.shard(number))).collect())
+}
+
+/// How long after a scan that took so long the next one begins.
+fn pause(period: Duration, took: Duration, more_waits: bool) -> Duration {
+    let wanted = if more_waits { period / FULL_SHARE } else { period };
+    wanted.max(took.saturating_mul(SCAN_SHARE - 1)).min(period * PAUSE_PERIODS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_take_a_small_part_of_the_time_and_one_that_stood_still_holds_no_timer_up_for_longer_than_memory_reaches() {
+        let (period, millis) = (Duration::from_secs(1), Duration::from_millis);
+        assert_eq!(pause(period, millis(10), false), period);
+        assert_eq!(pause(period, millis(10), true), millis(190));
+        assert_eq!(pause(period, millis(1), true), millis(100));
+        assert_eq!(pause(period, millis(80), false), millis(1_520));
+        // The process was stopped in the middle of it, or the database was.
+        for took in [1, 45, 3_600].map(Duration::from_secs) {
+            assert!(pause(period, took, false) < period * HORIZON_PERIODS, "{took:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use super::signal::{SignalCheck, check_against, is_readable, report_held, signal
 use super::start::Start;
 use super::{Answer, Input, OperatorAction, RefusedInput, ReplyId};
 use crate::activity::ActivityFailure;
+use crate::fault::{Bug, planted, recall, remember};
 use crate::history::{EventKind, FailureClass};
 use crate::id::RunId;
 use crate::payload::{InvalidField, Payload};
@@ -58,6 +59,9 @@ impl Active {
         self.begin(step.now);
         let mut draft = Draft { advance: None, answers: Vec::new(), spawned: Vec::new(), left: Vec::new() };
         let (mut consume, mut hold) = (Vec::new(), Vec::new());
+        if planted(Bug::OnePollForTwo) && inputs.len() > 1 {
+            remember("one poll for two", "skip".into());
+        }
         let mut fired = false;
         let mut bytes = 0;
         let mut behind = Vec::new();
@@ -118,7 +122,10 @@ impl Active {
         let closes = self.folded.closing.is_some();
         let rev = self.row.rev;
         let record = self.take_record();
-        let row = self.next_row(now);
+        let mut row = self.next_row(now);
+        if planted(Bug::EarlyTimerDropped) && recall("looked at too early") == Some(self.row.key.to_string()) {
+            row.wake_at = row.wake_at.filter(|wake_at| *wake_at <= now);
+        }
         let row = (!self.is_row(&row)).then_some(row);
         if let Some(row) = &row {
             self.apply_row(row);
@@ -137,7 +144,7 @@ impl Active {
             hold,
             spawn,
             // Without its code an execution takes no signal up: those that wait are late ones after its end.
-            guard_inbox: fired || (closes && self.machine.is_some()),
+            guard_inbox: (fired || (closes && self.machine.is_some())) && !planted(Bug::CloseIgnoresInbox),
         })
     }
 
@@ -153,6 +160,9 @@ impl Active {
         }
         if self.folded.closing.is_some() {
             return Ok(fired);
+        }
+        if planted(Bug::EarlyTimerDropped) {
+            remember("looked at too early", if fired { String::new() } else { self.row.key.to_string() });
         }
         for note in self.notes.activities.values_mut() {
             if note.next_at.is_some_and(|due| due <= step.now) {

@@ -1,6 +1,7 @@
 //! What is armed on this thread.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use super::{Bug, Whim};
 
@@ -9,6 +10,7 @@ type Strikes = Box<dyn FnMut(Whim) -> bool>;
 thread_local! {
     static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     static WHIMS: RefCell<Option<Strikes>> = const { RefCell::new(None) };
+    static MEMORY: RefCell<BTreeMap<String, String>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Until it is dropped, this thread makes the mistake and follows the whims.
@@ -19,6 +21,7 @@ pub struct Armed(());
 pub fn arm(bug: Option<Bug>, whims: impl FnMut(Whim) -> bool + 'static) -> Armed {
     PLANTED.set(bug);
     WHIMS.set(Some(Box::new(whims)));
+    MEMORY.take();
     Armed(())
 }
 
@@ -31,6 +34,14 @@ impl Drop for Armed {
 
 pub(super) fn is_planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
+}
+
+pub(super) fn recall(name: &str) -> Option<String> {
+    MEMORY.with_borrow(|memory| memory.get(name).cloned())
+}
+
+pub(super) fn remember(name: &str, what: String) {
+    MEMORY.with_borrow_mut(|memory| memory.insert(name.to_owned(), what));
 }
 
 pub(super) fn strikes(whim: Whim) -> bool {

@@ -36,6 +36,32 @@ pub fn planted(bug: Bug) -> bool {
     }
 }
 
+/// What a mistake remembers under this name: some of them are about remembering what should be looked up.
+pub fn recall(name: &str) -> Option<String> {
+    #[cfg(feature = "fault-injection")]
+    return arm::recall(name);
+    #[cfg(not(feature = "fault-injection"))]
+    {
+        let _ = name;
+        None
+    }
+}
+
+/// Has it remember this.
+pub fn remember(name: &str, what: String) {
+    #[cfg(feature = "fault-injection")]
+    arm::remember(name, what);
+    #[cfg(not(feature = "fault-injection"))]
+    let _ = (name, what);
+}
+
+/// Heads or tails, for a mistake that leaves something to chance: the same in every run, and another in every replay.
+pub fn coin(name: &str) -> bool {
+    let tosses = recall(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) + 1;
+    remember(name, tosses.to_string());
+    tosses.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0
+}
+
 /// Whether this is to happen now.
 #[inline]
 pub fn whim(whim: Whim) -> bool {

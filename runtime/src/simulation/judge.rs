@@ -59,6 +59,8 @@ struct State {
     /// The idempotency keys of every activity that was ever scheduled.
     keys: BTreeSet<String>,
     calls_under_way: u64,
+    /// Until when each node's lease was last said to hold.
+    leases: BTreeMap<String, Timestamp>,
     code: Option<Registries>,
 }
 
@@ -79,6 +81,7 @@ impl Judge {
             seen: BTreeMap::new(),
             keys: BTreeSet::new(),
             calls_under_way: 0,
+            leases: BTreeMap::new(),
             code: None,
         };
         Self { sharing, state: Mutex::new(state) }
@@ -198,9 +201,17 @@ impl Judge {
         self.reach("shards handed over");
     }
 
-    pub(super) fn taken_over(&self, node_id: &str) {
+    pub(super) fn renewed(&self, node_id: &str, until: Timestamp) {
+        self.lock().leases.insert(node_id.to_owned(), until);
+    }
+
+    pub(super) fn taken_over(&self, node_id: &str, now: Timestamp) {
         let calls = {
             let mut state = self.lock();
+            let until = state.leases.remove(node_id);
+            state.findings.expect("I33", until.is_none_or(|until| until <= now), || {
+                format!("node {node_id} was ended at {now}, and its lease held until {until:?}")
+            });
             state.end(node_id);
             state.calls_under_way
         };

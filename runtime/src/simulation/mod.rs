@@ -24,3 +24,4 @@ pub use judge::{Broken, Findings, Judge};
 pub use network::LinkFaults;
 pub use node_clock::NodeClock;
 pub use poison::POISON;
+pub use session::TRANSACTION_TIME;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::database::Database;
 use super::executor::Process;
-use crate::fault::{Bug, planted};
+use crate::fault::{Bug, planted, remember};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
     AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
@@ -20,6 +20,9 @@ use crate::time::Timestamp;
 
 /// How long a client waits for an answer that never comes.
 const GIVES_UP: Duration = Duration::from_secs(2);
+
+/// Under which name the time of a transaction is remembered that goes by its beginning.
+pub const TRANSACTION_TIME: &str = "time of the transaction";
 
 /// One process's way to the database.
 pub(super) struct Session {
@@ -145,17 +148,19 @@ impl Store for Session {
         let fence = fence.clone();
         self.change_or_unavailable(move |database| {
             Box::pin(async move {
-                let began = database.simulation().time();
                 if planted(Bug::TransactionTimeInLease) {
-                    database.travel().await;
+                    // It begins, and waits for a lock; whatever asks for the time is told when it began.
+                    let began = database.simulation().time();
+                    database.simulation().sleep(database.dice().up_to(lease)).await;
+                    remember(TRANSACTION_TIME, began.as_micros().to_string());
                 }
                 let backing = database.backing();
-                let mut membership = backing.inline(backing.store().renew(&fence, lease))?;
+                let renewed = backing.inline(backing.store().renew(&fence, lease));
+                remember(TRANSACTION_TIME, String::new());
+                let mut membership = renewed?;
                 if let Some(membership) = &mut membership {
                     membership.up = database.up();
-                    if planted(Bug::TransactionTimeInLease) && membership.now.is_some() {
-                        membership.now = Some(began);
-                    }
+                    database.judge().renewed(&fence.node_id, database.simulation().time().saturating_add(lease));
                 }
                 Ok(membership)
             })
@@ -200,7 +205,7 @@ impl Store for Session {
                 let take = || backing.inline(backing.store().take_over(&node_id, lease));
                 let taken = database.in_lane(&node_id, take).await?;
                 if taken {
-                    database.judge().taken_over(&node_id);
+                    database.judge().taken_over(&node_id, database.simulation().time());
                 }
                 Ok(taken)
             })
@@ -214,7 +219,11 @@ impl Store for Session {
             Box::pin(async move {
                 let backing = database.backing();
                 let raise = || backing.inline(backing.store().raise(&fence));
-                let raised = database.in_lane(&fence.node_id, raise).await?;
+                let mut raised = database.in_lane(&fence.node_id, raise).await?;
+                if raised.is_none() && planted(Bug::RaiseWithoutCheck) {
+                    let again = NewNode::new(fence.node_id.clone(), Duration::from_secs(10));
+                    raised = Some(backing.inline(backing.store().join(&again))?);
+                }
                 database.judge().raised(&fence, raised.as_ref());
                 Ok(raised)
             })

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use overdue_runtime::fault::{Bug, coin, planted};
 use overdue_runtime::workflow::{Received, Signal, WorkflowContext, WorkflowError};
 use overdue_runtime::{Payload, Timestamp};
 
@@ -132,6 +133,13 @@ impl OrderRun {
         let mut signal = self.ctx.any_signal();
         let sides = &mut self.sides;
         let woken = poll_fn(|cx| {
+            // As a select does that takes a random one of those that are ready.
+            if planted(Bug::RandomSelect)
+                && coin("which of those that are ready")
+                && let Poll::Ready(output) = Pin::new(&mut *step).poll(cx)
+            {
+                return Poll::Ready(Ok(Woken::Step(output)));
+            }
             if let Poll::Ready(received) = Pin::new(&mut signal).poll(cx) {
                 return Poll::Ready(received.map(Woken::Signal).map_err(WorkflowError::from));
             }

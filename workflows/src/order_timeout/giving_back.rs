@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use overdue_activities::{ReleaseStockInput, ReleaseStockOutcome, ReturnCouponInput, ReturnCouponOutcome};
 use overdue_runtime::activity::Exhausted;
+use overdue_runtime::fault::{Bug, coin, planted};
 use overdue_runtime::workflow::{ActivityError, WorkflowError};
 use serde::de::DeserializeOwned;
 
@@ -38,20 +39,30 @@ impl OrderRun {
     }
 
     fn begin_giving_back(&mut self) {
+        // As a hash map would have it: another order in every process, and in every replay.
+        if planted(Bug::HashOrder) && coin("order of a hash map") {
+            self.begin_returning_coupon();
+        }
         let order_id = self.order.order_id.clone();
         if let Some(stock_token) = self.order.stock_token.clone() {
-            let input = ReleaseStockInput { stock_token, order_id: order_id.clone() };
+            let input = ReleaseStockInput { stock_token, order_id };
             let call = self.ctx.activity_named::<ReleaseStockOutcome>("release-stock", &input).intent("release-stock");
             self.beside(GIVE_BACK[0].into(), give_back(call.exhausted(Exhausted::NeedsAttention)));
         }
-        if let Some(coupon_id) = self.order.coupon_id.clone() {
-            let input = ReturnCouponInput { coupon_id, order_id };
-            let call = self.ctx.activity_named::<ReturnCouponOutcome>("return-coupon", &input).intent("return-coupon");
-            self.beside(GIVE_BACK[1].into(), give_back(call.exhausted(Exhausted::NeedsAttention)));
+        if !self.is_running(&GIVE_BACK[1..2]) {
+            self.begin_returning_coupon();
         }
         if self.order.payment_id.is_some() && !self.is_closed {
             let closing = close(self.ctx.clone(), Arc::clone(&self.order), Arc::clone(&self.close_asks));
             self.beside(GIVE_BACK[2].into(), async move { closing.await.map(Side::Closed) });
+        }
+    }
+
+    fn begin_returning_coupon(&mut self) {
+        if let Some(coupon_id) = self.order.coupon_id.clone() {
+            let input = ReturnCouponInput { coupon_id, order_id: self.order.order_id.clone() };
+            let call = self.ctx.activity_named::<ReturnCouponOutcome>("return-coupon", &input).intent("return-coupon");
+            self.beside(GIVE_BACK[1].into(), give_back(call.exhausted(Exhausted::NeedsAttention)));
         }
     }
 }

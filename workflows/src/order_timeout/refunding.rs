@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use overdue_activities::{Capture, RefundPaymentInput, RefundPaymentOutcome, RefundStatusInput, RefundStatusOutcome};
 use overdue_runtime::activity::Exhausted;
+use overdue_runtime::fault::{Bug, planted};
 use overdue_runtime::workflow::{ActivityError, ByHandOutcome, Either, WorkflowContext, WorkflowError, race};
 use serde::{Deserialize, Serialize};
 
@@ -120,7 +121,7 @@ async fn request(
     let transaction = &capture.transaction_id;
     let input = RefundPaymentInput {
         payment_id: payment_id.clone(),
-        refund_id: format!("{order_id}:{transaction}"),
+        refund_id: if planted(Bug::RefundNotKeyed) { order_id.clone() } else { format!("{order_id}:{transaction}") },
         transaction_id: transaction.clone(),
         money: capture.money.clone(),
         reason: "the order is not kept by this payment".into(),
@@ -133,7 +134,8 @@ async fn request(
     };
     let mut gap = STATUS_FIRST;
     loop {
-        let call = ctx.activity_named("refund-payment", &input).intent(format!("refund-payment:{transaction}"));
+        let subject = if planted(Bug::RefundNotKeyed) { order_id } else { transaction };
+        let call = ctx.activity_named("refund-payment", &input).intent(format!("refund-payment:{subject}"));
         match call.exhausted(Exhausted::Fail).await {
             Ok(RefundPaymentOutcome::Refunded | RefundPaymentOutcome::AlreadyRefunded) => return Ok(Ok(())),
             Ok(RefundPaymentOutcome::Rejected { reason }) => return Ok(Err(rejected(reason))),

@@ -5,7 +5,7 @@ use crate::engine::{
     Active, Answer, CommitRequest, IncomingSignal, Input, RefusedInput, ReplyId, ReplyTo, SignalCheck, Step, is_readable,
     late_execution, report_held, signal_of,
 };
-use crate::fault::{Point, point};
+use crate::fault::{Bug, Point, planted, point};
 use crate::id::WorkflowKey;
 use crate::store::{Advance, InboxRow, NewExecution, Refuse, Write};
 use crate::workflow::{Lateness, SignalView};
@@ -47,6 +47,9 @@ impl Core {
         match active.check(signal, workflow.map(AsRef::as_ref)) {
             Some(SignalCheck::Duplicate) => return self.reply(reply, Answer::Duplicate),
             Some(SignalCheck::Conflict) => return self.reply(reply, Answer::Refused(RefusedInput::SignalConflict)),
+            Some(SignalCheck::New) if planted(Bug::LateSignalNotFound) => {
+                return self.reply(reply, Answer::Refused(RefusedInput::NotFound));
+            }
             Some(SignalCheck::New) => {}
             // It might be one that was acted on.
             None => return self.reply(reply, Answer::Refused(RefusedInput::Blocked)),

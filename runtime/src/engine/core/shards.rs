@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Core, Effect, Entry};
 use crate::engine::{Answer, Input, RefusedInput};
+use crate::fault::{Bug, planted};
 use crate::id::WorkflowKey;
 use crate::time::Timestamp;
 
@@ -114,6 +115,9 @@ impl Core {
     fn at_rest(&self) -> Vec<u16> {
         if self.shards.leaving.is_empty() {
             return Vec::new();
+        }
+        if planted(Bug::MoveWithoutDrain) {
+            return self.shards.leaving.keys().copied().collect();
         }
         let mut busy = vec![false; self.shards.holds.len()];
         for (key, entry) in &self.entries {

@@ -1,6 +1,7 @@
 //! Retiring and forgetting in the model.
 
 use super::state::{State, refuse};
+use crate::fault::{Bug, planted};
 use crate::store::{Closed, Execution, Forget, Outcome, Retire};
 use crate::time::Timestamp;
 
@@ -16,6 +17,10 @@ impl State {
             return Ok(Outcome::UnreadInbox);
         }
         refuse(unstorable(retire))?;
+        if planted(Bug::RowBeforeHistory) {
+            self.executions.remove(&retire.key);
+            return Ok(Outcome::Retired);
+        }
         self.records.retain(|(run_id, _), _| *run_id != retire.run_id);
         self.attributes.remove(&retire.key);
         self.tombstones.insert(retire.key.clone(), retire.tombstone.clone());

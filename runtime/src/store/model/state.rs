@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::nodes::Nodes;
+use crate::fault::{Bug, planted};
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
@@ -46,7 +47,7 @@ impl State {
     }
 
     pub(super) fn commit(&mut self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
-        if !self.nodes.holds(fence) {
+        if !self.nodes.holds(fence) && !is_unfenced() {
             return Err(CommitError::FenceLost { expected: fence.epoch });
         }
         // Such a write is taken amiss only where it would be applied; then all that came before it is taken back.
@@ -67,7 +68,7 @@ impl State {
             | Write::Refuse(Refuse { shard, .. })
             | Write::Retire(Retire { shard, .. })
             | Write::Forget(Forget { shard, .. })
-                if !self.nodes.owns(fence, *shard) =>
+                if !self.nodes.owns(fence, *shard) && !is_unfenced() =>
             {
                 Ok(Outcome::NotOwned)
             }
@@ -275,6 +276,11 @@ impl State {
     pub(super) fn attributes_of(&self, key: &WorkflowKey) -> Vec<(String, AttributeValue)> {
         self.attributes.get(key).map(|all| all.clone().into_iter().collect()).unwrap_or_default()
     }
+}
+
+/// A mistake of some: a commit is not fenced, or its fence is checked too early to count.
+fn is_unfenced() -> bool {
+    planted(Bug::NoEpochCheck) || planted(Bug::WeakLock)
 }
 
 pub(super) fn refuse(reason: Option<String>) -> Result<(), String> {

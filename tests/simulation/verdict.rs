@@ -392,14 +392,16 @@ fn deadlines_were_met(world: &World, effects: &Effects) {
         let is_first = request.call == Call::CancelOrder && !request.repeated && request.body["reason"] == "TIMEOUT";
         let planned = world.orders.iter().find(|planned| planned.id == request.subject);
         let (true, Some(planned)) = (is_first && request.answer["outcome"] == "CANCELLED", planned) else { continue };
-        let asks_before =
-            planned.by_sql || planned.before_cancel || matches!(planned.story, Story::Extended | Story::NeverStarted);
+        // Only those whose deadline alone decides, and whose start was answered before it.
+        let due = planned.placed + planned.time_to_pay;
+        let started = world.log.lock().unwrap().starts.get(&planned.id).copied().flatten();
+        let has_reasons = planned.by_sql || planned.before_cancel || planned.story != Story::Unpaid;
+        let asks_before = has_reasons || started.is_none_or(|at| at > due);
         let moved =
             times(effects, &planned.id, |effect| matches!(effect, Effect::OrderAskedEarly | Effect::DeadlineMoved { .. }));
         if asks_before || moved > 0 {
             continue;
         }
-        let due = planned.placed + planned.time_to_pay;
         let came = since_beginning(request.at);
         let (invariant, most) = if world.swarm.timers { ("I25", allowed) } else { ("I24", allowed + world.swarm.scan) };
         // Placing the order and starting it take their time before the deadline is set.

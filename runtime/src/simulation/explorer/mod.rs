@@ -66,6 +66,8 @@ use crate::payload::Payload;
 const SCHEDULES: usize = 2_000;
 /// Of the schedules, one part in so many at most goes to orders without faults.
 const SHARE_WITHOUT_FAULTS: usize = 2;
+/// Set to a number, so many schedules are played at most, whatever the test says.
+const MORE: &str = "OVERDUE_SCHEDULES";
 /// Set to a schedule, it is the only one that is played, and shown.
 const REPLAY: &str = "OVERDUE_SCHEDULE";
 
@@ -172,7 +174,8 @@ impl<S: Send + Sync + 'static> Explorer<S> {
     /// So many schedules are played at most.
     #[must_use]
     pub fn schedules(mut self, schedules: usize) -> Self {
-        self.schedules = schedules;
+        let more = std::env::var(MORE).ok().and_then(|text| text.parse().ok());
+        self.schedules = more.unwrap_or(schedules);
         self
     }
 

@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 
 use super::database::Database;
 use super::dice::Dice;
-use super::executor::{Process, Simulation, Strike};
+use super::executor::Simulation;
 use super::network::{LinkFaults, link, slot_of, url_of};
 use super::node_clock::NodeClock;
+use super::process::{Process, Strike};
 use super::session::Session;
 use crate::client::Client;
 use crate::engine::{Engine, EngineConfig, Environment, Randomness, Registries, Spawner};

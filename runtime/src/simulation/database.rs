@@ -12,8 +12,9 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::dice::Dice;
-use super::executor::{Process, Simulation, Strike};
+use super::executor::Simulation;
 use super::judge::Judge;
+use super::process::{Process, Strike};
 use super::session::Session;
 use crate::fault::{Bug, planted};
 use crate::store::{CommitError, Fence, ModelStore, Outcome, Store, StoreError, Write};

@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::dice::Dice;
+use super::process::{Process, Strike};
 use crate::time::Timestamp;
 
 /// What a step takes at least.
@@ -25,24 +26,6 @@ const SLOW_STEP_IN: u64 = 64;
 const SLOW_STEP_MAX: Duration = Duration::from_millis(2);
 /// When a simulation begins: 2026-11-30T18:00:00Z.
 pub const BEGINNING: Timestamp = Timestamp::from_micros(1_796_061_600_000_000);
-
-/// A process; number 0 is the world around all of them, which nothing kills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Process(usize);
-
-impl Process {
-    /// The world.
-    pub const WORLD: Self = Self(0);
-}
-
-/// What happens to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strike {
-    /// It ends as by SIGKILL: its tasks are dropped where they stand.
-    Kill,
-    /// It stands still as by SIGSTOP, until it is thawed.
-    Freeze,
-}
 
 type TaskId = u64;
 

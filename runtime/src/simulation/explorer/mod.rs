@@ -74,6 +74,9 @@ const REPLAY: &str = "OVERDUE_SCHEDULE";
 /// What the outside does for an effect of its own, such as a buyer who pays.
 type Deed<S> = Arc<dyn Fn(&S) + Send + Sync>;
 
+/// A program over a world.
+type Code<S> = Arc<dyn Fn(&Arc<S>, &Environment) -> Registries + Send + Sync>;
+
 /// A signal, and what happens in the world just before it is sent.
 pub(super) struct Sent<S> {
     pub(super) name: String,
@@ -85,7 +88,7 @@ pub(super) struct Sent<S> {
 /// See the module.
 pub struct Explorer<S> {
     state: Box<dyn Fn(&Environment) -> S + Send + Sync>,
-    code: Arc<dyn Fn(&Arc<S>, &Environment) -> Registries + Send + Sync>,
+    code: Code<S>,
     workflow_type: String,
     id: String,
     input: Payload,

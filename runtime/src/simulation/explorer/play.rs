@@ -13,9 +13,10 @@ use crate::engine::EngineConfig;
 use crate::history::{EventKind, Folded, decode};
 use crate::simulation::cluster::{Cluster, NodePlan};
 use crate::simulation::database::{Backing, CommitFate, Database};
-use crate::simulation::executor::{Process, Simulation};
+use crate::simulation::executor::Simulation;
 use crate::simulation::judge::Judge;
 use crate::simulation::node_clock::NodeClock;
+use crate::simulation::process::Process;
 use crate::store::{Loaded, ModelStore, Sharing};
 use crate::time::Timestamp;
 

@@ -209,9 +209,9 @@ impl<S: Send + Sync + 'static> Explorer<S> {
                 *explored.injected.entry(*fault).or_default() += times;
             }
         };
-        let (orders, mut is_exhaustive) = self.orders(&holds, &mut count);
-        let mut left = self.schedules.saturating_sub(orders.len());
-        let mut single = orders.iter().flat_map(|order| order.with_one_fault()).collect::<BTreeSet<_>>().into_iter();
+        let (sequences, mut is_exhaustive) = self.sequences(&holds, &mut count);
+        let mut left = self.schedules.saturating_sub(sequences.len());
+        let mut single = sequences.iter().flat_map(|order| order.with_one_fault()).collect::<BTreeSet<_>>().into_iter();
         while self.faults > 0
             && let Some(schedule) = single.next()
         {
@@ -236,25 +236,25 @@ impl<S: Send + Sync + 'static> Explorer<S> {
     }
 
     /// Every order without faults, depth first; whether these are all.
-    fn orders(
+    fn sequences(
         &self,
         holds: &impl Fn(&S, &Ended) -> Result<(), String>,
         count: &mut impl FnMut(&Played<S>),
     ) -> (Vec<schedule::Taken>, bool) {
         let most = if self.faults == 0 { self.schedules } else { self.schedules / SHARE_WITHOUT_FAULTS };
-        let mut orders = Vec::new();
+        let mut sequences = Vec::new();
         let mut next = Some(Schedule::default());
         while let Some(schedule) = next {
-            if orders.len() >= most {
-                return (orders, false);
+            if sequences.len() >= most {
+                return (sequences, false);
             }
             let played = self.play(Plan::of(schedule, 0));
             self.ask(&played, holds);
             count(&played);
             next = played.taken.next_order();
-            orders.push(played.taken);
+            sequences.push(played.taken);
         }
-        (orders, true)
+        (sequences, true)
     }
 
     fn ask(&self, played: &Played<S>, holds: &impl Fn(&S, &Ended) -> Result<(), String>) {

@@ -43,8 +43,12 @@ fn search(bug: Bug, jobs: usize, patience: u64, looks: &Mutex<BTreeMap<&'static 
                     }
                     drop(looks);
                     if let Some(broken) = ran.findings.broken.first() {
-                        let found =
-                            Found { bug, seeds: seed - FIRST + 1, invariant: broken.invariant, message: broken.message.clone() };
+                        let found = Found {
+                            bug,
+                            seeds: seed - FIRST + 1,
+                            invariant: broken.invariant,
+                            message: broken.message.lines().next().unwrap_or_default().to_owned(),
+                        };
                         let mut best = best.lock().unwrap();
                         if best.as_ref().is_none_or(|other| found.seeds < other.seeds) {
                             *best = Some(found);

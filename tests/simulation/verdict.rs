@@ -315,6 +315,18 @@ fn acknowledged_signals_are_there(world: &World, histories: &[History]) {
             _ => None,
         })
     };
+    // What was acknowledged before a deadline was committed stands before it.
+    for sent in log.sent.iter().filter(|_| world.swarm.retain.is_none()) {
+        let Some((told, SignalOutcome::Applied | SignalOutcome::Buffered)) = sent.told else { continue };
+        let key = WorkflowKey::new(ORDER_TIMEOUT, sent.order_id.as_str());
+        let told = BEGINNING.saturating_add(told);
+        let number = number_of(&sent.order_id, &sent.signal_id);
+        for (committed, event) in world.judge.decisions(&key).into_iter().filter(|(committed, _)| *committed > told) {
+            world.judge.expect("I11", number.is_some_and(|number| number < event), || {
+                format!("{key}: {} was told at {told}, and event {event}, of {committed}, decides before it", sent.signal_id)
+            });
+        }
+    }
     let applied: Vec<_> = log
         .sent
         .iter()

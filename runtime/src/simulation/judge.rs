@@ -37,6 +37,8 @@ struct State {
     /// The idempotency keys of every activity that was ever scheduled.
     keys: BTreeSet<String>,
     calls_under_way: u64,
+    /// When a timer fired or the execution closed, and by which event.
+    decisions: BTreeMap<WorkflowKey, Vec<(Timestamp, u64)>>,
     /// Until when each node's lease was last said to hold.
     leases: BTreeMap<String, Timestamp>,
     code: Option<Registries>,
@@ -59,6 +61,7 @@ impl Judge {
             seen: BTreeMap::new(),
             keys: BTreeSet::new(),
             calls_under_way: 0,
+            decisions: BTreeMap::new(),
             leases: BTreeMap::new(),
             code: None,
         };
@@ -88,6 +91,11 @@ impl Judge {
     /// Whether an activity with this idempotency key was committed.
     pub fn is_scheduled(&self, key: &str) -> bool {
         self.lock().keys.contains(key)
+    }
+
+    /// When transitions of an execution were committed that fired a timer or closed it, and the first event that did.
+    pub fn decisions(&self, key: &WorkflowKey) -> Vec<(Timestamp, u64)> {
+        self.lock().decisions.get(key).cloned().unwrap_or_default()
     }
 
     /// A node waits for the answer of a call.
@@ -292,7 +300,10 @@ impl State {
         }
         if !row.retired {
             let new = look_at_new_events(key, &loaded, from, now, findings);
-            self.keys.extend(new);
+            self.keys.extend(new.keys);
+            if let Some(event) = new.decision {
+                self.decisions.entry(key.clone()).or_default().push((now, event));
+            }
         }
         let seen = Seen {
             run_id: row.run_id,
@@ -306,21 +317,33 @@ impl State {
     }
 }
 
-/// Looks at the events behind row `from`, and gives the idempotency keys among them. Timers (I21) are judged by the
+/// What new events say.
+#[derive(Default)]
+struct New {
+    /// Idempotency keys of what they schedule.
+    keys: Vec<String>,
+    /// The first of them that fires a timer or closes.
+    decision: Option<u64>,
+}
+
+/// Looks at the events behind row `from`. Timers (I21) are judged by the
 /// database's own time and not by what the history says.
-fn look_at_new_events(key: &WorkflowKey, loaded: &Loaded, from: usize, now: Timestamp, findings: &mut Findings) -> Vec<String> {
+fn look_at_new_events(key: &WorkflowKey, loaded: &Loaded, from: usize, now: Timestamp, findings: &mut Findings) -> New {
     let (events, _) = match decode(loaded.execution.run_id, &loaded.records) {
         Ok(decoded) => decoded,
         Err(error) => {
             findings.expect("I14", false, || format!("{key}: {error}"));
-            return Vec::new();
+            return New::default();
         }
     };
     let first_new = loaded.records.get(from).map_or(u64::MAX, |record| record.first_event);
-    let mut keys = Vec::new();
+    let mut new = New::default();
     for event in events.iter().filter(|event| event.number >= first_new) {
+        if matches!(event.kind, EventKind::TimerFired { .. }) || event.kind.is_closing() {
+            new.decision.get_or_insert(event.number);
+        }
         match &event.kind {
-            EventKind::ActivityScheduled { idempotency_key, .. } => keys.push(idempotency_key.clone()),
+            EventKind::ActivityScheduled { idempotency_key, .. } => new.keys.push(idempotency_key.clone()),
             EventKind::TimerFired { timer } => {
                 let started = events.iter().find(|started| started.number == *timer);
                 let fire_at = started.and_then(|started| match &started.kind {
@@ -334,7 +357,7 @@ fn look_at_new_events(key: &WorkflowKey, loaded: &Loaded, from: usize, now: Time
             _ => {}
         }
     }
-    keys
+    new
 }
 
 /// The executions that a write changed.

@@ -37,6 +37,8 @@ struct State {
     /// The idempotency keys of every activity that was ever scheduled.
     keys: BTreeSet<String>,
     calls_under_way: u64,
+    /// Signals that are stored and not yet taken up.
+    unread: BTreeSet<(WorkflowKey, String)>,
     /// When a timer fired or the execution closed, and by which event.
     decisions: BTreeMap<WorkflowKey, Vec<(Timestamp, u64)>>,
     /// Until when each node's lease was last said to hold.
@@ -61,6 +63,7 @@ impl Judge {
             seen: BTreeMap::new(),
             keys: BTreeSet::new(),
             calls_under_way: 0,
+            unread: BTreeSet::new(),
             decisions: BTreeMap::new(),
             leases: BTreeMap::new(),
             code: None,
@@ -230,6 +233,7 @@ impl Judge {
             *state.findings.reached.entry("deadline refused for an unread signal").or_default() += 1;
         }
         let keys: Vec<WorkflowKey> = changed.into_iter().cloned().collect();
+        writes.iter().zip(outcomes).for_each(|(write, outcome)| state.follow_inbox(write, outcome));
         let loaded = match backing.inline(backing.store().load(&keys)) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -274,6 +278,25 @@ impl State {
         }
     }
 
+    fn follow_inbox(&mut self, write: &Write, outcome: &Outcome) {
+        match (write, outcome) {
+            (Write::Deposit(deposit), Outcome::Deposited) => {
+                self.unread.insert((deposit.row.key.clone(), deposit.row.signal_id.clone()));
+            }
+            (Write::Advance(advance), Outcome::Advanced) => {
+                for signal_id in advance.consume.iter().chain(&advance.hold) {
+                    self.unread.remove(&(advance.key.clone(), signal_id.clone()));
+                }
+            }
+            (Write::Start(new), _) => self.unread.retain(|waiting| !new.consume.contains(waiting)),
+            (Write::Refuse(refuse), Outcome::Refused) => {
+                let signal_id = refuse.signal_id.clone().unwrap_or_default();
+                self.unread.remove(&(refuse.key.clone(), signal_id));
+            }
+            _ => {}
+        }
+    }
+
     fn look(&mut self, key: &WorkflowKey, loaded: Option<Loaded>, now: Timestamp) {
         let before = self.seen.remove(key);
         let findings = &mut self.findings;
@@ -302,6 +325,8 @@ impl State {
             let new = look_at_new_events(key, &loaded, from, now, findings);
             self.keys.extend(new.keys);
             if let Some(event) = new.decision {
+                let unread = self.unread.range((key.clone(), String::new())..).next().filter(|(of, _)| of == key);
+                findings.expect("I19", unread.is_none(), || format!("{key}: event {event} was committed over {unread:?}"));
                 self.decisions.entry(key.clone()).or_default().push((now, event));
             }
         }

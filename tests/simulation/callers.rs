@@ -18,6 +18,8 @@ use crate::world::World;
 
 /// How long a caller waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long one waits at most who hangs up soon.
+const IMPATIENCE: Duration = Duration::from_millis(200);
 /// How long it waits before it asks again, at most.
 const PAUSE: Duration = Duration::from_secs(4);
 /// How much later than the end of its watch a payment may come.
@@ -64,7 +66,7 @@ const STORIES: [(Story, u64); 11] = [
     (Story::PaymentFails, 3),
     (Story::Extended, 5),
     (Story::NeverStarted, 2),
-    (Story::Poisoned, 2),
+    (Story::Poisoned, 4),
 ];
 
 /// One order, and what will happen to it.
@@ -97,7 +99,8 @@ impl Planned {
             left -= weight;
         }
         // A few fall together, so that batches have several of them.
-        let placed = if dice.chance(0.3) { span / 2 } else { dice.up_to(span) };
+        let together = story == Story::Poisoned || dice.chance(0.3);
+        let placed = if together { span / 2 } else { dice.up_to(span) };
         Self {
             id: format!("o-{number}"),
             story,
@@ -170,6 +173,11 @@ impl Caller {
         let (start, acts) = (self.start(deadline), self.acts(deadline));
         futures::future::join(start, acts).await;
         self.world.log.lock().unwrap().busy -= 1;
+    }
+
+    /// Some hang up soon.
+    fn patience(&self) -> Duration {
+        if self.dice.chance(0.2) { self.dice.up_to(IMPATIENCE) } else { PATIENCE }
     }
 
     async fn place(&self, deadline: Timestamp) {
@@ -249,7 +257,8 @@ impl Caller {
         let mut repeats = self.dice.below(3);
         loop {
             let (sent, place) = (request.clone(), world.any_place(&self.dice));
-            let asked = world.cluster.ask(place, PATIENCE, |client| Box::pin(async move { client.start(sent).await })).await;
+            let asked =
+                world.cluster.ask(place, self.patience(), |client| Box::pin(async move { client.start(sent).await })).await;
             match asked {
                 Asked::Answered(Ok(started)) => {
                     if started.replayed {
@@ -381,7 +390,8 @@ impl Caller {
             log.sent.push(Sent { order_id: id.clone(), signal_id: signal_id.into(), invoked, told: None });
             log.sent.len() - 1
         };
-        let asked = world.cluster.ask(place, PATIENCE, |client| Box::pin(async move { client.signal(request).await })).await;
+        let asked =
+            world.cluster.ask(place, self.patience(), |client| Box::pin(async move { client.signal(request).await })).await;
         match asked {
             Asked::Answered(Ok(response)) => {
                 world.log.lock().unwrap().sent[number].told = Some((world.simulation.now(), response.outcome));

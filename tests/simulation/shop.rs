@@ -157,8 +157,9 @@ impl Wire for Connections {
     async fn send(&self, request: Outgoing) -> Result<Incoming, NoAnswer> {
         let (answer, answered) = oneshot::channel();
         let street = Arc::clone(&self.0);
-        street.judge.call_begins();
-        let under_way = UnderWay(Arc::clone(&street.judge));
+        let key = request.headers.get("idempotency-key").map(|key| key.to_str().unwrap().to_owned()).unwrap_or_default();
+        street.judge.call_begins(&key, street.simulation.time());
+        let under_way = UnderWay(Arc::clone(&street.judge), key);
         // On its way whatever becomes of its sender.
         self.0.simulation.spawn(Process::WORLD, async move {
             let _ = answer.send(street.deliver(request).await);
@@ -170,10 +171,10 @@ impl Wire for Connections {
 }
 
 /// A call that its process waits for.
-struct UnderWay(Arc<Judge>);
+struct UnderWay(Arc<Judge>, String);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.call_ends();
+        self.0.call_ends(&self.1);
     }
 }

@@ -145,6 +145,14 @@ impl Swarm {
         }
     }
 
+    /// Whether no node is killed or stopped, and none hangs or loses its lane.
+    pub(crate) fn nodes_are_spared(&self) -> bool {
+        let strikes = self.strikes;
+        let is_struck = strikes.kill.or(strikes.freeze).or(strikes.database).is_some();
+        let has_whims = self.whims.iter().any(|(whim, _)| matches!(whim, Whim::CoreHangs | Whim::RaiseEpoch));
+        !is_struck && !has_whims && self.store.request_lost + self.store.answer_lost + self.store.limbo == 0.0
+    }
+
     /// Whether nothing at all goes wrong.
     pub(crate) fn is_calm(&self) -> bool {
         let (store, shop) = (self.store, self.shop);

@@ -165,6 +165,9 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>) -> Ran {
         faults: Mutex::default(),
     });
     judge.know(workflows());
+    if world.swarm.nodes_are_spared() {
+        judge.expect_moves_at_rest(EngineConfig::default().drain);
+    }
     let armed = arm(&world, bug);
     let ended = simulation.run(STEPS_MAX, play(Arc::clone(&world)));
     judge.expect("I33", ended.is_some(), || format!("not over after {STEPS_MAX} steps"));

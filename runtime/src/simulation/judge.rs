@@ -3,13 +3,17 @@
 //! It keeps its own account of who may write and of what every history was, and believes neither the store nor the
 //! engine. The names of the invariants (`I14`, …) are those of docs/reliability.md.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use self::rules::{changed, look_at_new_events};
 use super::database::Backing;
 use super::findings::Findings;
 use crate::engine::Registries;
-use crate::history::{EventKind, Record, decode};
+use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Fence, Loaded, NewNode, Outcome, Sharing, Write};
 use crate::time::Timestamp;
@@ -36,7 +40,10 @@ struct State {
     seen: BTreeMap<WorkflowKey, Seen>,
     /// The idempotency keys of every activity that was ever scheduled.
     keys: BTreeSet<String>,
-    calls_under_way: u64,
+    /// When each call began that a node waits for, by its idempotency key.
+    calls: BTreeMap<String, Timestamp>,
+    /// How long a node that moves a shard waits for its calls, where nothing befalls nodes.
+    patience: Option<Duration>,
     /// Signals that are stored and not yet taken up.
     unread: BTreeSet<(WorkflowKey, String)>,
     /// When a timer fired or the execution closed, and by which event.
@@ -62,7 +69,8 @@ impl Judge {
             owners: vec![(None, 0); shards.into()],
             seen: BTreeMap::new(),
             keys: BTreeSet::new(),
-            calls_under_way: 0,
+            calls: BTreeMap::new(),
+            patience: None,
             unread: BTreeSet::new(),
             decisions: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -102,14 +110,18 @@ impl Judge {
     }
 
     /// A node waits for the answer of a call.
-    pub fn call_begins(&self) {
-        self.lock().calls_under_way += 1;
+    pub fn call_begins(&self, key: &str, now: Timestamp) {
+        self.lock().calls.insert(key.to_owned(), now);
     }
 
     /// It waits no more, whatever the reason.
-    pub fn call_ends(&self) {
-        let mut state = self.lock();
-        state.calls_under_way = state.calls_under_way.saturating_sub(1);
+    pub fn call_ends(&self, key: &str) {
+        self.lock().calls.remove(key);
+    }
+
+    /// Nothing befalls nodes: a shard is moved when its calls have ended, or this long has passed.
+    pub fn expect_moves_at_rest(&self, patience: Duration) {
+        self.lock().patience = Some(patience);
     }
 
     /// What was found so far.
@@ -177,8 +189,9 @@ impl Judge {
         }
     }
 
-    pub(super) fn handed_over(&self, fence: &Fence, shards: &[u16], to: Option<&str>) {
+    pub(super) fn handed_over(&self, fence: &Fence, shards: &[u16], to: Option<&str>, now: Timestamp) {
         let mut state = self.lock();
+        state.look_at_move(shards, now);
         let heir = to.filter(|heir| state.lanes.contains_key(*heir)).map(str::to_owned);
         for shard in shards {
             let owner = &mut state.owners[usize::from(*shard)];
@@ -202,7 +215,7 @@ impl Judge {
                 format!("node {node_id} was ended at {now}, and its lease held until {until:?}")
             });
             state.end(node_id);
-            state.calls_under_way
+            state.calls.len()
         };
         self.reach("node taken over");
         if calls > 0 {
@@ -278,25 +291,6 @@ impl State {
         }
     }
 
-    fn follow_inbox(&mut self, write: &Write, outcome: &Outcome) {
-        match (write, outcome) {
-            (Write::Deposit(deposit), Outcome::Deposited) => {
-                self.unread.insert((deposit.row.key.clone(), deposit.row.signal_id.clone()));
-            }
-            (Write::Advance(advance), Outcome::Advanced) => {
-                for signal_id in advance.consume.iter().chain(&advance.hold) {
-                    self.unread.remove(&(advance.key.clone(), signal_id.clone()));
-                }
-            }
-            (Write::Start(new), _) => self.unread.retain(|waiting| !new.consume.contains(waiting)),
-            (Write::Refuse(refuse), Outcome::Refused) => {
-                let signal_id = refuse.signal_id.clone().unwrap_or_default();
-                self.unread.remove(&(refuse.key.clone(), signal_id));
-            }
-            _ => {}
-        }
-    }
-
     fn look(&mut self, key: &WorkflowKey, loaded: Option<Loaded>, now: Timestamp) {
         let before = self.seen.remove(key);
         let findings = &mut self.findings;
@@ -339,61 +333,5 @@ impl State {
             turn,
         };
         self.seen.insert(key.clone(), seen);
-    }
-}
-
-/// What new events say.
-#[derive(Default)]
-struct New {
-    /// Idempotency keys of what they schedule.
-    keys: Vec<String>,
-    /// The first of them that fires a timer or closes.
-    decision: Option<u64>,
-}
-
-/// Looks at the events behind row `from`. Timers (I21) are judged by the
-/// database's own time and not by what the history says.
-fn look_at_new_events(key: &WorkflowKey, loaded: &Loaded, from: usize, now: Timestamp, findings: &mut Findings) -> New {
-    let (events, _) = match decode(loaded.execution.run_id, &loaded.records) {
-        Ok(decoded) => decoded,
-        Err(error) => {
-            findings.expect("I14", false, || format!("{key}: {error}"));
-            return New::default();
-        }
-    };
-    let first_new = loaded.records.get(from).map_or(u64::MAX, |record| record.first_event);
-    let mut new = New::default();
-    for event in events.iter().filter(|event| event.number >= first_new) {
-        if matches!(event.kind, EventKind::TimerFired { .. }) || event.kind.is_closing() {
-            new.decision.get_or_insert(event.number);
-        }
-        match &event.kind {
-            EventKind::ActivityScheduled { idempotency_key, .. } => new.keys.push(idempotency_key.clone()),
-            EventKind::TimerFired { timer } => {
-                let started = events.iter().find(|started| started.number == *timer);
-                let fire_at = started.and_then(|started| match &started.kind {
-                    EventKind::TimerStarted { fire_at, .. } => Some(*fire_at),
-                    _ => None,
-                });
-                findings.expect("I21", fire_at.is_some_and(|fire_at| fire_at <= now), || {
-                    format!("{key}: timer {timer} was to fire at {fire_at:?} and fired at {now}")
-                });
-            }
-            _ => {}
-        }
-    }
-    new
-}
-
-/// The executions that a write changed.
-fn changed<'a>(write: &'a Write, outcome: &Outcome) -> Vec<&'a WorkflowKey> {
-    match (write, outcome) {
-        (Write::Start(new), Outcome::Started { .. }) => vec![&new.key],
-        (Write::Advance(advance), Outcome::Advanced) => {
-            std::iter::once(&advance.key).chain(advance.spawn.iter().map(|new| &new.key)).collect()
-        }
-        (Write::Retire(retire), Outcome::Retired) => vec![&retire.key],
-        (Write::Forget(forget), Outcome::Forgotten) => vec![&forget.key],
-        _ => Vec::new(),
     }
 }

@@ -187,7 +187,7 @@ impl Store for Session {
             Box::pin(async move {
                 let backing = database.backing();
                 backing.inline(backing.store().hand_over(&fence, &shards, to.as_deref()))?;
-                database.judge().handed_over(&fence, &shards, to.as_deref());
+                database.judge().handed_over(&fence, &shards, to.as_deref(), database.simulation().time());
                 Ok(())
             })
         })

@@ -17,7 +17,7 @@ impl Protocol {
         let owns = |shard: usize| world.owners[shard] == Some(transaction.node_id);
         let is_current = world.lanes[usize::from(transaction.node_id)] == Some(transaction.epoch);
         let mut owned: [bool; SHARDS] = std::array::from_fn(owns);
-        let mut passes = is_current || self.has(Mutant::NoEpochCheck) || self.has(Mutant::NoOptimisticLock);
+        let mut passes = is_current || self.has(Mutant::NoEpochCheck);
         if self.has(Mutant::PipelineGoesOn) {
             // Nothing was read of the fence: the client's own idea of its shards takes its place.
             passes = true;
@@ -37,9 +37,6 @@ impl Protocol {
         }
         let outcomes: Vec<Outcome> =
             transaction.writes.iter().map(|write| self.apply_write(world, &transaction, owned, write)).collect();
-        if outcomes.contains(&Outcome::NotOwned) && outcomes.contains(&Outcome::Done) {
-            self.reach(Goal::ShardLostInBatch);
-        }
         if transaction.client.is_none() {
             self.reach(Goal::LateLanding);
             world.transactions.remove(index);

@@ -43,13 +43,13 @@ const BOUNDS: [Bounds; 6] = [
         name: "a broken connection and a takeover",
         shards: 1,
         executions: 1,
-        left: Left { breaks: 1, takeovers: 1, joins: 1, payments: 1, ..NOTHING },
+        left: Left { breaks: 1, takeovers: 1, payments: 1, ..NOTHING },
     },
     Bounds {
-        name: "two broken connections",
+        name: "two broken connections and a takeover",
         shards: 1,
         executions: 1,
-        left: Left { breaks: 2, payments: 1, starts: 2, ..NOTHING },
+        left: Left { breaks: 2, takeovers: 1, ..NOTHING },
     },
     Bounds {
         name: "a hand-over and a takeover",
@@ -67,7 +67,7 @@ const BOUNDS: [Bounds; 6] = [
         name: "a killed or drained node, and a refusal",
         shards: 1,
         executions: 1,
-        left: Left { kills: 1, takeovers: 1, joins: 1, refusals: 1, payments: 1, ..NOTHING },
+        left: Left { kills: 1, takeovers: 1, joins: 1, refusals: 1, ..NOTHING },
     },
     Bounds {
         name: "two executions in a batch, and a takeover",
@@ -78,7 +78,13 @@ const BOUNDS: [Bounds; 6] = [
 ];
 
 /// `OVERDUE_MODEL=long`.
-const LONG: [Bounds; 2] = [
+const LONG: [Bounds; 3] = [
+    Bounds {
+        name: "a broken connection, a takeover, another life, a payment",
+        shards: 1,
+        executions: 1,
+        left: Left { breaks: 1, takeovers: 1, joins: 1, payments: 1, ..NOTHING },
+    },
     Bounds {
         name: "two executions, a broken connection, a takeover",
         shards: 1,

@@ -37,7 +37,8 @@ pub(crate) enum Mutant {
     GainWhileGiving,
     /// A claim takes what another node owns.
     ClaimTaken,
-    /// A transition's position is not looked at. The fence alone keeps two owners apart, so a lost fence is added to it.
+    /// A transition's position is not looked at, which is the line of defence behind the fence: alone it breaks nothing, so a
+    /// batch of unknown outcome is sent again as well.
     NoOptimisticLock,
     /// An execution that has ended takes events.
     EndedGrows,

@@ -76,7 +76,6 @@ pub(crate) enum Goal {
     SessionEnded,
     TakeOverWithCallInFlight,
     HandOver,
-    ShardLostInBatch,
     UnreadInboxRefused,
     PaidInTime,
     PaidAfterDeadline,
@@ -88,7 +87,7 @@ pub(crate) enum Goal {
 }
 
 impl Goal {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::ZombieRefused,
         Self::UnknownHadCommitted,
         Self::UnknownHadNot,
@@ -96,7 +95,6 @@ impl Goal {
         Self::SessionEnded,
         Self::TakeOverWithCallInFlight,
         Self::HandOver,
-        Self::ShardLostInBatch,
         Self::UnreadInboxRefused,
         Self::PaidInTime,
         Self::PaidAfterDeadline,

@@ -186,7 +186,7 @@ impl Protocol {
     /// False when the lane is another's.
     fn raise(&self, world: &mut World, me: &mut Incarnation) -> bool {
         let batch = in_hand(&mut me.commit);
-        if self.has(Mutant::BlindRetry) {
+        if self.has(Mutant::BlindRetry) || self.has(Mutant::NoOptimisticLock) {
             me.waiting.extend(batch);
             me.waiting.sort_unstable();
             return true;

@@ -294,7 +294,13 @@ impl Committer {
                     Err(CommitError::Unavailable(_)) => return Ok(()),
                     Err(error) => Err(error),
                 },
-                LaneRequest::HandOver { shards, to } => self.store.hand_over(&self.fence, shards, to.as_deref()).await,
+                LaneRequest::HandOver { shards, to } => {
+                    let given = self.store.hand_over(&self.fence, shards, to.as_deref()).await;
+                    if given.is_ok() {
+                        let _ = self.core.send(Incoming::Message(Message::Given(shards.clone())));
+                    }
+                    given
+                }
             };
             match changed {
                 Ok(()) => {

@@ -78,6 +78,11 @@ impl Ownership {
         self.owned.send_replace(owned.into());
     }
 
+    /// The store has taken in that these shards were given away.
+    pub(super) fn given(&self, shards: &[u16], now: Duration) {
+        self.write().left_at.extend(shards.iter().map(|shard| (*shard, now)));
+    }
+
     /// Takes in who is there and who owns what, asked for at `sent`. The shards that this node turns out to have been
     /// given.
     pub(super) fn seen(&self, membership: &Membership, sent: Duration) -> Vec<u16> {
@@ -148,7 +153,9 @@ mod tests {
         ownership.owns(vec![0, 1], at(2));
         ownership.owns(vec![1], at(5));
         assert_eq!(ownership.seen(&seen(&["me", "me"]), at(4)), Vec::<u16>::new());
-        assert_eq!(ownership.seen(&seen(&["me", "me"]), at(6)), [0], "it came back");
+        ownership.given(&[0], at(7));
+        assert_eq!(ownership.seen(&seen(&["me", "me"]), at(6)), Vec::<u16>::new(), "the store had not taken it in yet");
+        assert_eq!(ownership.seen(&seen(&["me", "me"]), at(8)), [0], "it came back");
     }
 
     #[test]

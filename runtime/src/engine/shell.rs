@@ -153,6 +153,7 @@ impl Shell {
                 self.environment.spawner.spawn(call.boxed());
             }
             Effect::Owned(shards) => self.ownership.owns(shards, clock.monotonic()),
+            Effect::Given(shards) => self.ownership.given(&shards, clock.monotonic()),
             Effect::HandOver { shard, to } => {
                 point(Point::HandOverUnsent);
                 tracing::info!(shard, node.id = to, "shard handed over");

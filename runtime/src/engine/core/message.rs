@@ -35,6 +35,8 @@ pub(crate) enum Message {
     Gain(Vec<u16>),
     /// Give these shards to these nodes, as soon as nothing of them is under way.
     Leave(Vec<(u16, String)>),
+    /// The store has taken in that these shards were given away.
+    Given(Vec<u16>),
     /// Begin no more calls and take no more requests.
     Drain,
 }
@@ -72,6 +74,8 @@ pub(crate) enum Effect {
         shard: u16,
         to: String,
     },
+    /// The store has taken that in: who looked before knows nothing of it.
+    Given(Vec<u16>),
     /// The node must stop: what it believes is not what the store holds.
     Fatal(String),
 }

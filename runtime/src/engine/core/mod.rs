@@ -188,6 +188,7 @@ impl Core {
             Message::Scanned(scan) => self.scanned(scan),
             Message::Gain(shards) => self.gain(shards),
             Message::Leave(gifts) => self.leave(gifts, self.patience),
+            Message::Given(shards) => self.given(shards),
             Message::Drain => {
                 self.draining = true;
                 self.dispatch.forget_waiting();

@@ -1,6 +1,6 @@
 //! Shards that this node owns: taking them up, and giving them away once nothing of them is under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Core, Effect, Entry};
@@ -13,6 +13,8 @@ use crate::time::Timestamp;
 pub(super) struct Shards {
     holds: Vec<Hold>,
     leaving: BTreeMap<u16, Leaving>,
+    /// Given away, and still this node's in the store until its lane has carried that out.
+    giving: BTreeSet<u16>,
     changed: bool,
 }
 
@@ -32,7 +34,7 @@ struct Leaving {
 
 impl Shards {
     pub(super) fn none_of(shards: u16) -> Self {
-        Self { holds: vec![Hold::Not; shards.into()], leaving: BTreeMap::new(), changed: false }
+        Self { holds: vec![Hold::Not; shards.into()], leaving: BTreeMap::new(), giving: BTreeSet::new(), changed: false }
     }
 
     pub(super) fn number(&self) -> u16 {
@@ -68,8 +70,9 @@ impl Shards {
 impl Core {
     pub(super) fn gain(&mut self, shards: Vec<u16>) {
         for shard in shards {
-            // What is being given away stays so: the heir already counts on it.
-            if !self.shards.leaving.contains_key(&shard) {
+            // What is being given away stays so: the heir already counts on it. Whoever looks before the lane has carried it
+            // out still finds this node the owner.
+            if !self.shards.leaving.contains_key(&shard) && !self.shards.giving.contains(&shard) {
                 self.shards.set(shard, Hold::Owned);
             }
         }
@@ -104,11 +107,20 @@ impl Core {
             let Some(leaving) = self.shards.leaving.remove(&shard) else { continue };
             self.shards.set(shard, Hold::Not);
             self.forget_shard(shard);
+            self.shards.giving.insert(shard);
             self.effects.push(Effect::HandOver { shard, to: leaving.to });
         }
         if std::mem::take(&mut self.shards.changed) {
             self.effects.push(Effect::Owned(self.shards.owned()));
         }
+    }
+
+    /// The lane has carried out what was given away: from now on it may come back.
+    pub(super) fn given(&mut self, shards: Vec<u16>) {
+        for shard in &shards {
+            self.shards.giving.remove(shard);
+        }
+        self.effects.push(Effect::Given(shards));
     }
 
     /// The leaving shards of which no commit is under way, and no call that is still waited for.

@@ -262,3 +262,19 @@ fn an_execution_for_which_no_place_was_held_is_read_and_not_taken_from_the_memor
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Call(_))), "its first call may have been made by another node");
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Load { number: 2, .. })));
 }
+
+#[test]
+fn a_shard_that_is_being_given_away_is_not_taken_back_by_a_look_that_comes_before_the_store_has_taken_that_in() {
+    let code = Arc::new(registries(Waits, &Script::default()));
+    let mut core = Core::new(code, SHARDS, SECOND, Box::new(|| 7));
+    let mut owned_after = |message| {
+        core.step(message, START);
+        let owned = |effect: &Effect| if let Effect::Owned(shards) = effect { Some(shards.clone()) } else { None };
+        core.flush(START).iter().rev().find_map(owned)
+    };
+    assert_eq!(owned_after(Message::Gain(vec![1, 2])), Some(vec![1, 2]));
+    assert_eq!(owned_after(Message::Leave(vec![(1, "heir".into())])), Some(vec![2]));
+    assert_eq!(owned_after(Message::Gain(vec![1])), None, "the lane has not carried it out: the store still names this node");
+    assert_eq!(owned_after(Message::Given(vec![1])), None);
+    assert_eq!(owned_after(Message::Gain(vec![1])), Some(vec![1, 2]), "it came back");
+}

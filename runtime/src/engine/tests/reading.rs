@@ -59,7 +59,7 @@ impl ByHand {
                 Effect::Commit(request) => commits.push(*request),
                 Effect::Reply(_, answer) => self.answers.push(answer),
                 Effect::Fatal(reason) => panic!("the node stops: {reason}"),
-                Effect::Call(_) | Effect::Changed(_) | Effect::Owned(_) | Effect::HandOver { .. } => {}
+                Effect::Call(_) | Effect::Changed(_) | Effect::Owned(_) | Effect::HandOver { .. } | Effect::Given(_) => {}
             }
         }
         (loads, commits)

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use overdue_runtime::testing::{CommitFault, Cut, Weather};
 use tokio::time::sleep;
 
-use crate::node::signal_process;
-use crate::world::{LEASE, NODES, SESSIONS_MAX, World};
+use crate::standstill::{stop, stopped_backend, stopped_in_commit};
+use crate::world::{NODES, SESSIONS_MAX, World};
 
 /// How long a fault of the network or the database lasts.
 const LASTS: Duration = Duration::from_millis(2500);
@@ -97,8 +97,8 @@ impl Fault {
         self == Self::DatabaseDownInRecovery
     }
 
-    /// Lets it happen, to this node where it is a node's; whether it did.
-    pub(crate) async fn strike(self, world: &World, n: usize) -> bool {
+    /// Lets it happen, to this node where it is a node's, beside another fault or `alone`; whether it did.
+    pub(crate) async fn strike(self, world: &World, n: usize, alone: bool) -> bool {
         let (node, proxy) = (&world.nodes[n], world.proxy(n));
         match self {
             Self::Kill => {
@@ -128,12 +128,7 @@ impl Fault {
             }
             Self::AnswerLost => commit(world, n, CommitFault::LoseTheAnswer).await,
             Self::CommitLost => commit(world, n, CommitFault::LoseTheCommit).await,
-            Self::StoppedInCommit => {
-                let struck = commit(world, n, CommitFault::Freeze).await;
-                let stopped = struck && stop(world, n, 3.0).await;
-                proxy.thaw();
-                stopped
-            }
+            Self::StoppedInCommit => stopped_in_commit(world, n, alone).await,
             Self::StoppedBackend => stopped_backend(world, n).await,
             Self::Storm => {
                 for _ in 0..STORMS {
@@ -170,13 +165,6 @@ impl Fault {
     }
 }
 
-async fn stop(world: &World, n: usize, leases: f64) -> bool {
-    world.nodes[n].signal("STOP").await;
-    sleep(LEASE.mul_f64(leases)).await;
-    world.nodes[n].signal("CONT").await;
-    true
-}
-
 async fn restart_wrong(world: &World, n: usize, ahead_seconds: i64) -> bool {
     world.nodes[n].kill().await;
     world.nodes[n].start(ahead_seconds).await
@@ -197,7 +185,7 @@ async fn weather(world: &World, n: usize, weather: Weather) -> bool {
 }
 
 /// Lets the next commit of a node fail, and waits until one has.
-async fn commit(world: &World, n: usize, fault: CommitFault) -> bool {
+pub(crate) async fn commit(world: &World, n: usize, fault: CommitFault) -> bool {
     let (proxy, begun) = (world.proxy(n), Instant::now());
     let before = proxy.struck();
     proxy.fail_next_commit(fault);
@@ -226,30 +214,6 @@ async fn down_in_recovery(world: &World) -> bool {
     };
     let (back, ()) = tokio::join!(back, again);
     back.into_iter().all(|is_ready| is_ready)
-}
-
-/// Half of a COMMIT is with the server, which therefore holds the lane's lock; then both sides of the session stand still, first
-/// both and then the client alone.
-async fn stopped_backend(world: &World, n: usize) -> bool {
-    let struck = commit(world, n, CommitFault::Freeze).await;
-    let idle = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'overdue%' AND state = 'idle in transaction'
-                ORDER BY xact_start LIMIT 1";
-    let mut pid = None;
-    if let Ok(mut session) = world.session().await {
-        pid = sqlx::query_scalar::<_, i32>(idle).fetch_optional(&mut session).await.ok().flatten();
-    }
-    if let Some(pid) = pid {
-        signal_process("STOP", pid.unsigned_abs()).await;
-    }
-    world.nodes[n].signal("STOP").await;
-    sleep(LEASE * 2).await;
-    if let Some(pid) = pid {
-        signal_process("CONT", pid.unsigned_abs()).await;
-    }
-    sleep(LEASE).await;
-    world.nodes[n].signal("CONT").await;
-    world.proxy(n).thaw();
-    struck && pid.is_some()
 }
 
 /// Takes every session that the server has left, and makes the nodes need new ones.

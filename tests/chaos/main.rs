@@ -21,6 +21,7 @@ mod log;
 mod node;
 mod plan;
 mod round;
+mod standstill;
 mod world;
 
 use std::os::unix::process::CommandExt;

@@ -107,9 +107,10 @@ async fn round(world: &World, plan: &Plan, figures: &mut Figures) {
 }
 
 async fn strike(world: &World, step: &Step, figures: &mut Figures) {
+    let alone = step.faults.len() == 1;
     let at_once = step.faults.iter().map(|(fault, node)| async move {
         eprintln!("{:?}: {fault:?} of {}", jiff::Timestamp::now(), world.nodes[*node].name);
-        (*fault, fault.strike(world, *node).await)
+        (*fault, fault.strike(world, *node, alone).await)
     });
     for (fault, struck) in futures::future::join_all(at_once).await {
         if struck {

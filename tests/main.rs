@@ -24,6 +24,7 @@ mod race_thousand;
 mod refunds;
 mod replay;
 mod retention;
+mod saga;
 mod scale;
 mod signals;
 mod sql;

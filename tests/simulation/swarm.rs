@@ -147,7 +147,13 @@ impl Swarm {
 
     /// Whether nothing at all goes wrong.
     pub(crate) fn is_calm(&self) -> bool {
-        self.strikes == Strikes::default() && self.whims.is_empty() && self.store.busy == 0.0 && !self.clocks_are_wrong
+        let (store, shop) = (self.store, self.shop);
+        self.strikes == Strikes::default()
+            && self.whims.is_empty()
+            && !self.clocks_are_wrong
+            && self.links.lost == 0.0
+            && shop == ShopFaults { latency: shop.latency, late_by: shop.late_by, ..ShopFaults::default() }
+            && [store.slow, store.request_lost, store.answer_lost, store.busy, store.limbo].iter().all(|rate| *rate == 0.0)
     }
 }
 

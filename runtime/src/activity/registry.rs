@@ -67,6 +67,14 @@ impl ActivityRegistry {
         self.by_name.get(name)
     }
 
+    /// Puts something around every activity.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn wrap(&mut self, around: impl Fn(&str, Arc<dyn ErasedActivity>) -> Arc<dyn ErasedActivity>) {
+        for (name, activity) in &mut self.by_name {
+            *activity = around(name, Arc::clone(activity));
+        }
+    }
+
     /// The names of all activities, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)

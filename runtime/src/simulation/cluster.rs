@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 
 use super::database::Database;
 use super::dice::Dice;
-use super::executor::{Process, Simulation, Strike};
+use super::executor::Simulation;
 use super::network::{LinkFaults, link, slot_of, url_of};
 use super::node_clock::NodeClock;
+use super::process::{Process, Strike};
 use super::session::Session;
 use crate::client::Client;
 use crate::engine::{Engine, EngineConfig, Environment, Randomness, Registries, Spawner};
@@ -176,10 +177,11 @@ impl Cluster {
         process.is_none_or(|process| self.simulation.is_dead(process))
     }
 
-    /// Lets the process of a place go on.
+    /// Lets the process of a place go on, and spares it what was still to strike it.
     pub fn thaw(&self, place: usize) {
         let process = self.lock().get(place).and_then(|of| of.process);
         if let Some(process) = process {
+            self.simulation.spare(process);
             self.simulation.thaw(process);
         }
     }
@@ -213,6 +215,24 @@ impl Cluster {
     /// Whether the node of a place is there to answer.
     pub fn is_up(&self, place: usize) -> bool {
         self.slot(place).is_some_and(|slot| !self.simulation.is_dead(slot.process))
+    }
+
+    /// Where every place stands, for a person.
+    pub fn described(&self) -> String {
+        let place = |place: usize| {
+            let process = self.lock().get(place).and_then(|of| of.process);
+            let state = match process {
+                None => "never started",
+                Some(process) if self.simulation.is_dead(process) => "dead",
+                Some(process) if self.simulation.is_frozen(process) => "frozen",
+                Some(_) => "alive",
+            };
+            let client = self.client(place);
+            let shards = client.as_ref().map(|client| client.engine().shards_owned());
+            let unready = client.and_then(|client| client.engine().unready_reason());
+            format!("node {place} is {state}, shards {shards:?}, unready {unready:?}")
+        };
+        (0..self.places()).map(place).collect::<Vec<_>>().join("; ")
     }
 
     /// The client of a place, for a test to look at.

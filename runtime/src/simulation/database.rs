@@ -12,8 +12,9 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use super::dice::Dice;
-use super::executor::{Process, Simulation};
+use super::executor::Simulation;
 use super::judge::Judge;
+use super::process::{Process, Strike};
 use super::session::Session;
 use crate::fault::{Bug, planted};
 use crate::store::{CommitError, Fence, ModelStore, Outcome, Store, StoreError, Write};
@@ -46,6 +47,20 @@ pub struct StoreFaults {
     pub poison: bool,
 }
 
+/// What becomes of a commit and of the process that asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFate {
+    /// It goes its way.
+    Goes,
+    /// The process ends before it.
+    CrashBefore,
+    /// The process ends behind it, before it hears of it.
+    CrashAfter,
+}
+
+/// Decides the fate of a commit, by a word about what it holds.
+type Fates = Arc<dyn Fn(&str) -> CommitFate + Send + Sync>;
+
 /// One lane's lock. Whoever ends its session raises `session`: transactions of earlier ones do not land.
 #[derive(Default)]
 struct Lane {
@@ -63,6 +78,7 @@ pub struct Database {
     up_since: Mutex<Duration>,
     lanes: Mutex<BTreeMap<String, Arc<Lane>>>,
     under_way: AtomicU64,
+    fates: Mutex<Option<Fates>>,
     judge: Arc<Judge>,
 }
 
@@ -108,6 +124,7 @@ impl Database {
             up_since: Mutex::default(),
             lanes: Mutex::default(),
             under_way: AtomicU64::new(0),
+            fates: Mutex::default(),
             judge,
         })
     }
@@ -125,6 +142,11 @@ impl Database {
     /// From now on it behaves like this.
     pub fn set_faults(&self, faults: StoreFaults) {
         *lock(&self.faults) = faults;
+    }
+
+    /// From now on this decides what becomes of every commit that holds anything.
+    pub fn decide_commits(&self, fates: Fates) {
+        *lock(&self.fates) = Some(fates);
     }
 
     /// It is gone for so long, with every transaction that was under way.
@@ -238,12 +260,21 @@ impl Database {
         if (is_ended() && !planted(Bug::NoEpochCheck)) || self.is_out() {
             return Err(CommitError::Unknown("the session was ended".into()));
         }
-        let result = self.apply(fence, writes);
+        let result = self.apply(client, fence, writes);
         drop(guard);
         result
     }
 
-    fn apply(&self, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+    fn apply(&self, client: Process, fence: &Fence, writes: &[Write]) -> Result<Vec<Outcome>, CommitError> {
+        let fates = lock(&self.fates).clone();
+        let fate = match &fates {
+            Some(fates) if !writes.is_empty() => fates(&described(writes)),
+            _ => CommitFate::Goes,
+        };
+        if fate == CommitFate::CrashBefore {
+            self.simulation.strike(client, Strike::Kill);
+            return Err(CommitError::Unknown("its client ended".into()));
+        }
         if self.faults().poison && writes.iter().any(super::poison::is_poison) {
             self.judge.reach("poison in a batch");
             return Err(CommitError::Rejected("a write that no database takes".into()));
@@ -251,6 +282,9 @@ impl Database {
         let result = self.backing.inline(self.backing.store().commit(fence, writes));
         if let Ok(outcomes) = &result {
             self.judge.committed(&self.backing, self.simulation.time(), fence, writes, outcomes);
+        }
+        if fate == CommitFate::CrashAfter {
+            self.simulation.strike(client, Strike::Kill);
         }
         result
     }
@@ -262,4 +296,17 @@ impl Database {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A word about what a batch holds, for a person.
+fn described(writes: &[Write]) -> String {
+    let word = |write: &Write| match write {
+        Write::Start(new) => format!("the start of {}", new.key),
+        Write::Advance(advance) => format!("a transition of {}", advance.key),
+        Write::Deposit(deposit) => format!("the stored signal {}", deposit.row.signal_id),
+        Write::Refuse(refuse) => format!("a refusal for {}", refuse.key),
+        Write::Retire(retire) => format!("the tombstone of {}", retire.key),
+        Write::Forget(forget) => format!("the end of {}", forget.key),
+    };
+    writes.iter().map(word).collect::<Vec<_>>().join(", ")
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::dice::Dice;
+use super::process::{Process, Strike};
 use crate::time::Timestamp;
 
 /// What a step takes at least.
@@ -25,24 +26,6 @@ const SLOW_STEP_IN: u64 = 64;
 const SLOW_STEP_MAX: Duration = Duration::from_millis(2);
 /// When a simulation begins: 2026-11-30T18:00:00Z.
 pub const BEGINNING: Timestamp = Timestamp::from_micros(1_796_061_600_000_000);
-
-/// A process; number 0 is the world around all of them, which nothing kills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Process(usize);
-
-impl Process {
-    /// The world.
-    pub const WORLD: Self = Self(0);
-}
-
-/// What happens to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strike {
-    /// It ends as by SIGKILL: its tasks are dropped where they stand.
-    Kill,
-    /// It stands still as by SIGSTOP, until it is thawed.
-    Freeze,
-}
 
 type TaskId = u64;
 
@@ -67,6 +50,8 @@ struct State {
     next_task: TaskId,
     timers: BTreeMap<(Duration, u64), Waker>,
     next_timer: u64,
+    /// Who waits until nobody else has anything to do.
+    quiet: Vec<Waker>,
     processes: Vec<ProcessState>,
     steps: u64,
     /// A hash over which task was polled when: two runs that agree in it were the same.
@@ -110,6 +95,7 @@ impl Simulation {
             next_task: 0,
             timers: BTreeMap::new(),
             next_timer: 0,
+            quiet: Vec::new(),
             processes: vec![ProcessState::default()],
             steps: 0,
             trace: 0xcbf2_9ce4_8422_2325,
@@ -216,6 +202,11 @@ impl Simulation {
         self.lock().processes[process.0].strike = Some((steps, strike));
     }
 
+    /// Takes back what was to happen to a process after some steps.
+    pub fn spare(&self, process: Process) {
+        self.lock().processes[process.0].strike = None;
+    }
+
     /// Lets a frozen process go on.
     pub fn thaw(&self, process: Process) {
         self.lock().processes[process.0].frozen = false;
@@ -235,6 +226,19 @@ impl Simulation {
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let until = self.now().saturating_add(duration);
         Sleep { simulation: self.clone(), until, id: None }
+    }
+
+    /// Waits until no task has anything to do before time passes.
+    pub async fn quiet(&self) {
+        let mut waited = false;
+        std::future::poll_fn(|cx| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            self.lock().quiet.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Polls one task, or lets time pass when none is ready. False when nothing will ever happen again.
@@ -315,7 +319,13 @@ impl Simulation {
 
     /// To the next timer.
     fn jump(&self) -> bool {
-        let state = self.lock();
+        let mut state = self.lock();
+        let quiet = std::mem::take(&mut state.quiet);
+        if !quiet.is_empty() {
+            drop(state);
+            quiet.into_iter().for_each(Waker::wake);
+            return true;
+        }
         let Some((next, _)) = state.timers.first_key_value().map(|(key, _)| *key) else { return false };
         let until = next.max(state.now);
         self.pass_to(state, until);

@@ -7,35 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::database::Backing;
+use super::findings::Findings;
 use crate::engine::Registries;
 use crate::history::{EventKind, Record, decode};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{Fence, Loaded, NewNode, Outcome, Sharing, Write};
 use crate::time::Timestamp;
-use crate::verify::{self, Checks, Look, Report, Violation};
-
-/// The most violations that are kept; what comes after the first is mostly its echo.
-const VIOLATIONS_MAX: usize = 20;
-
-/// Something that must never be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// Which invariant.
-    pub invariant: &'static str,
-    /// How.
-    pub message: String,
-}
-
-/// What a simulation has looked at and found.
-#[derive(Clone, Debug, Default)]
-pub struct Findings {
-    /// What must never be, and was.
-    pub broken: Vec<Broken>,
-    /// How often each invariant was looked at.
-    pub looks: BTreeMap<&'static str, u64>,
-    /// What happened at least once, and how often.
-    pub reached: BTreeMap<&'static str, u64>,
-}
+use crate::verify::{self, Look, Report};
 
 /// One execution as it was last seen.
 struct Seen {
@@ -272,39 +250,6 @@ impl Judge {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Findings {
-    fn expect(&mut self, invariant: &'static str, holds: bool, message: impl FnOnce() -> String) {
-        *self.looks.entry(invariant).or_default() += 1;
-        if !holds && self.broken.len() < VIOLATIONS_MAX {
-            self.broken.push(Broken { invariant, message: message() });
-        }
-    }
-
-    fn take(&mut self, checks: &Checks, violations: &[Violation]) {
-        for (invariant, times) in checks.iter() {
-            *self.looks.entry(invariant.id()).or_default() += times;
-        }
-        for violation in violations {
-            if self.broken.len() < VIOLATIONS_MAX {
-                let of = |name: &Option<String>| name.clone().unwrap_or_else(|| "the store".to_owned());
-                let message = format!("{} {}: {}", of(&violation.r#type), of(&violation.id), violation.message);
-                self.broken.push(Broken { invariant: violation.invariant.id(), message });
-            }
-        }
-    }
-
-    /// Adds what another simulation has found.
-    pub fn add(&mut self, other: Self) {
-        self.broken.extend(other.broken);
-        for (invariant, looks) in other.looks {
-            *self.looks.entry(invariant).or_default() += looks;
-        }
-        for (goal, times) in other.reached {
-            *self.reached.entry(goal).or_default() += times;
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::database::Database;
-use super::executor::Process;
+use super::process::Process;
 use crate::fault::{Bug, planted, remember};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{

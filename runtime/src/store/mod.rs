@@ -12,6 +12,7 @@ mod list;
 mod membership;
 mod model;
 mod postgres;
+mod requested;
 mod rounds;
 mod sqlite;
 mod transfer;
@@ -30,6 +31,8 @@ pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
 pub use postgres::PostgresStore;
 pub(crate) use postgres::{Raised, signal_workflow, start_workflow};
+pub(crate) use requested::STARTED_BY_ANOTHER;
+pub use requested::{DeclaredType, RequestedStart};
 pub use sqlite::SqliteStore;
 pub use transfer::{
     CarriedExecution, CarriedSignal, CopyError, CopyReport, Counts, Imported, Parcel, Place, Portable, Standing, StoreName, copy,
@@ -164,32 +167,6 @@ pub struct InboxRow {
     /// Whether nobody who knows its type has checked it: it was stored by a caller inside the store. Its `identity` is then
     /// that of the bare payload.
     pub unchecked: bool,
-}
-
-/// A start that a caller asked for inside a transaction of its own, in the store itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestedStart {
-    /// The execution to be started.
-    pub key: WorkflowKey,
-    /// Its shard.
-    pub shard: u16,
-    /// The input: JSON, as the caller wrote it.
-    pub input: String,
-    /// Search attributes: a JSON object, as the caller wrote it.
-    pub attributes: Option<String>,
-    /// When to begin, if not at once.
-    pub start_at: Option<Timestamp>,
-    /// Why it is not started, once that is known.
-    pub refused: Option<String>,
-}
-
-/// A workflow type and what may be sent to it, so that the store can refuse the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredType {
-    /// Its name.
-    pub name: String,
-    /// The names of its signals.
-    pub signals: Vec<String>,
 }
 
 /// An open execution whose time has come, or will soon.
@@ -393,9 +370,6 @@ pub trait Store: Send + Sync + 'static {
     /// Waits for what is under way and closes the database; later calls fail with [`StoreError::Closed`].
     async fn close(&self);
 }
-
-/// Why a start that was asked for is refused when its id was started by another request.
-pub(crate) const STARTED_BY_ANOTHER: &str = "its id was started by another request before; ids are used once";
 
 /// How long a store may wait for a lock of its own database before it says so.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);

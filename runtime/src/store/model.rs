@@ -4,6 +4,7 @@
 //! Every read walks over everything. Nothing survives the value itself.
 
 mod audit;
+mod list;
 mod nodes;
 mod retention;
 mod state;
@@ -19,9 +20,8 @@ use self::nodes::Nodes;
 use self::state::State;
 use self::transfer::Marks;
 use super::{
-    AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Listed, Loaded, Membership, NewNode,
-    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token,
-    Write,
+    AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode, Outcome,
+    Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
 };
 use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;
@@ -310,22 +310,7 @@ impl Store for ModelStore {
     }
 
     async fn list(&self, filter: &Filter, after: Option<&Position>, limit: usize) -> Result<Page, StoreError> {
-        let inner = self.open()?;
-        let mut rows: Vec<Listed> = inner
-            .state
-            .executions
-            .values()
-            .map(|execution| Listed { execution: execution.clone(), attributes: inner.state.attributes_of(&execution.key) })
-            .filter(|listed| matches(filter, listed))
-            .collect();
-        rows.sort_by_key(|listed| order(filter, &position(filter, listed)));
-        if let Some(after) = after {
-            rows.retain(|listed| order(filter, &position(filter, listed)) > order(filter, after));
-        }
-        let more = rows.len() > limit;
-        rows.truncate(limit);
-        let next = rows.last().filter(|_| more).map(|listed| position(filter, listed));
-        Ok(Page { rows, next })
+        Ok(self.open()?.state.page(filter, after, limit))
     }
 
     async fn attributes(&self, key: &WorkflowKey) -> Result<Vec<(String, AttributeValue)>, StoreError> {
@@ -375,33 +360,6 @@ impl Store for ModelStore {
     async fn close(&self) {
         self.lock().closed = true;
     }
-}
-
-fn matches(filter: &Filter, listed: &Listed) -> bool {
-    let execution = &listed.execution;
-    let workflow_type = execution.key.workflow_type();
-    let has = |name: &String, forms: &Vec<String>| {
-        listed.attributes.iter().any(|(found, value)| found == name && forms.contains(&value.stored()))
-    };
-    filter.workflow_type.as_ref().is_none_or(|one| one == workflow_type)
-        && filter.visible_types.as_ref().is_none_or(|visible| visible.iter().any(|one| one == workflow_type))
-        && filter.status.is_none_or(|status| status == execution.status)
-        && filter.needs_attention.is_none_or(|needs| needs == execution.needs_attention)
-        && filter.due_before.is_none_or(|before| execution.wake_at.is_some_and(|wake_at| wake_at < before))
-        && filter.attributes.iter().all(|(name, forms)| has(name, forms))
-}
-
-fn position(filter: &Filter, listed: &Listed) -> Position {
-    let execution = &listed.execution;
-    Position {
-        wake_at: filter.due_before.and(execution.wake_at),
-        workflow_type: execution.key.workflow_type().to_owned(),
-        id: execution.key.id().to_owned(),
-    }
-}
-
-fn order(filter: &Filter, position: &Position) -> (Option<Timestamp>, String, String) {
-    (filter.due_before.and(position.wake_at), position.workflow_type.clone(), position.id.clone())
 }
 
 #[cfg(test)]

@@ -87,7 +87,11 @@ impl Core {
     }
 
     /// Stored signals of an execution that has ended: each goes to the late handler in the commit that removes its row.
-    fn route_inbox(&mut self, key: &WorkflowKey, rows: Vec<InboxRow>) {
+    fn route_inbox(&mut self, key: &WorkflowKey, mut rows: Vec<InboxRow>) {
+        if self.careful.contains(key) {
+            // The others are found again by the next scan.
+            rows.truncate(1);
+        }
         let Some(active) = self.at_work(key) else { return };
         let (shard, run_id, rev) = (active.row.shard, active.row.run_id, active.row.rev);
         let input = active.input.clone();

@@ -105,6 +105,12 @@ impl Core {
             self.effects.push(Effect::Fatal(format!("{key}: not even the minimal transition can be stored: {reason}")));
             return;
         }
+        if committing.inputs.len() > 1 || committing.consumed.len() > 1 {
+            // Of what it took in together, one may be to blame.
+            self.read_again(key, committing.inputs);
+            self.careful.insert(key.clone());
+            return;
+        }
         for reply in committing.inputs.iter().filter_map(Input::reply) {
             self.reply(reply, Answer::Refused(RefusedInput::Rejected));
         }

@@ -51,13 +51,17 @@ impl Core {
             Input::Due => 3,
             _ => 2,
         });
+        if self.careful.contains(key) && inputs.len() > 1 {
+            let others = inputs.split_off(1);
+            work.queue = others;
+        }
         let again = inputs.clone();
         let before = work.active.row.clone();
         let signals_before = work.active.folded.signals.len();
         let mut step = Step { code: &self.code, now: self.now, random: &mut *self.random };
         match work.active.transition(inputs, &mut step) {
             Ok(draft) => {
-                work.queue = draft.left;
+                work.queue.splice(0..0, draft.left);
                 match draft.advance {
                     Some(advance) => {
                         if again.iter().any(|input| matches!(input, Input::Attempt { .. })) {
@@ -85,7 +89,7 @@ impl Core {
                 }
             }
             Err(fault) => {
-                work.queue = again;
+                work.queue.splice(0..0, again);
                 // What it was taking up is not stored.
                 work.active.folded.signals.truncate(signals_before);
                 self.block(key, &fault);

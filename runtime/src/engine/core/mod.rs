@@ -120,6 +120,9 @@ pub(crate) struct Core {
     /// Executions that a transition was to start, and that are being read: the store leaves one as it is that was there
     /// before.
     spawned: HashMap<WorkflowKey, Box<Active>>,
+    /// Executions of which a transition was rejected: they take up one thing at a time, so that what cannot be stored is
+    /// found and takes nothing else with it.
+    careful: HashSet<WorkflowKey>,
     /// Calls begun by this process that have not ended, by execution.
     begun: HashMap<WorkflowKey, BTreeSet<u64>>,
     held_by_shard: Vec<usize>,
@@ -149,6 +152,7 @@ impl Core {
             patience,
             entries: HashMap::new(),
             spawned: HashMap::new(),
+            careful: HashSet::new(),
             begun: HashMap::new(),
             held_by_shard: vec![0; shards.into()],
             horizon: Horizon::default(),
@@ -329,6 +333,7 @@ impl Core {
 
     fn forget(&mut self, key: &WorkflowKey) -> Option<Entry> {
         self.spawned.remove(key);
+        self.careful.remove(key);
         let entry = self.entries.remove(key)?;
         self.held_by_shard[usize::from(key.shard(self.shards.number()))] -= 1;
         Some(entry)

@@ -123,6 +123,41 @@ async fn a_poison_transition_blocks_its_own_execution_and_no_neighbour() {
     assert_eq!(node.pay("poison", "a").await.unwrap(), SignalOutcome::Applied, "it heals by itself");
 }
 
+/// Whether a write would store this text in a history.
+fn holds(write: &crate::store::Write, text: &str) -> bool {
+    let crate::store::Write::Advance(advance) = write else { return false };
+    let record = advance.record.as_ref();
+    record.is_some_and(|record| record.bytes.windows(text.len()).any(|window| window == text.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_signal_that_cannot_be_stored_takes_none_with_it_that_is_taken_up_beside_it() {
+    for order in [["bad", "good"], ["good", "bad"]] {
+        let node = Node::start().await;
+        node.order("1", 100).await;
+        node.store.reject(|write| holds(write, "bad"));
+        let (first, second) = futures::join!(node.pay("1", order[0]), node.pay("1", order[1]));
+        let (bad, good) = if order[0] == "bad" { (first, second) } else { (second, first) };
+        assert!(matches!(good, Ok(SignalOutcome::Applied | SignalOutcome::Buffered)), "{order:?}: {good:?}");
+        assert!(!matches!(bad, Ok(SignalOutcome::Applied)), "{order:?}: {bad:?}");
+        node.pass(Duration::from_secs(10)).await;
+        assert_eq!(node.closed("1").await, "paid by good", "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stored_signal_that_cannot_be_taken_up_is_held_alone() {
+    let mut node = Node::start().await;
+    // Both wait before the start, and are taken up in one transition.
+    node.pay("1", "bad").await.unwrap();
+    node.pay("1", "good").await.unwrap();
+    node.store.reject(|write| holds(write, "bad"));
+    node.order("1", 100).await;
+    node.pass(Duration::from_secs(10)).await;
+    assert_eq!(node.closed("1").await, "paid by good");
+    node.restart().await;
+}
+
 #[tokio::test]
 async fn a_node_that_lost_its_fence_stops_and_changes_nothing_more() {
     let mut node = Node::start().await;

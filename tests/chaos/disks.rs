@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -73,7 +74,9 @@ pub(crate) async fn play(world: &World) -> Vec<(&'static str, u64)> {
     let url = format!("sqlite:{}", small.path().join("overdue.db").display());
     full(world, SQLITE, url, &small, None).await;
     let settings = [("max_connections", "40"), ("max_wal_size", "32MB"), ("min_wal_size", "32MB")];
-    let cluster = tokio::task::block_in_place(|| PostgresCluster::in_folder(large.path(), Fsync::On, &settings));
+    let folder = large.path().to_owned();
+    let cluster = tokio::task::spawn_blocking(move || PostgresCluster::in_folder(&folder, Fsync::On, &settings));
+    let cluster = Arc::new(cluster.await.unwrap());
     full(world, POSTGRES, cluster.url("postgres"), &large, Some(&cluster)).await;
     vec![(SQLITE, 1), (POSTGRES, 1)]
 }
@@ -88,7 +91,7 @@ async fn start(http: &reqwest::Client, node: &Node, id: &str) -> Option<u16> {
     sent.ok().map(|answer| answer.status().as_u16())
 }
 
-async fn full(world: &World, on: &str, store: String, disk: &Disk, cluster: Option<&PostgresCluster>) {
+async fn full(world: &World, on: &str, store: String, disk: &Disk, cluster: Option<&Arc<PostgresCluster>>) {
     let (node, http) = (Node::new(&world.folder, &format!("disk-full-{on}"), store, None), http());
     if !node.start(0).await {
         return world.log.violated(format!("{on}: the node on the small disk does not start"));
@@ -128,7 +131,8 @@ async fn full(world: &World, on: &str, store: String, disk: &Disk, cluster: Opti
     }
     std::fs::remove_file(filler).unwrap();
     if let Some(cluster) = cluster.filter(|cluster| cluster.pid().is_none()) {
-        tokio::task::block_in_place(|| cluster.start());
+        let cluster = Arc::clone(cluster);
+        tokio::task::spawn_blocking(move || cluster.start()).await.unwrap();
     }
     let freed = Instant::now();
     for n in 0..BEFORE {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use overdue_runtime::testing::{CommitFault, Cut, Weather};
+use overdue_runtime::testing::{CommitFault, Cut, PostgresCluster, Weather};
 use tokio::time::sleep;
 
 use crate::standstill::{stop, stopped_backend, stopped_in_commit};
@@ -62,12 +62,12 @@ impl Fault {
         Self::CommitLost,
         Self::Drain,
         Self::Mute,
-        Self::ClockAhead,
+        Self::StopFiveLeases,
         Self::HalfOpen,
         Self::ShopClosed,
         Self::DatabaseDown,
         Self::Latency,
-        Self::StopFiveLeases,
+        Self::ClockAhead,
         Self::BackendEnded,
         Self::ClockBehind,
         Self::Storm,
@@ -197,9 +197,9 @@ pub(crate) async fn commit(world: &World, n: usize, fault: CommitFault) -> bool 
 
 /// Ends the database as a crash would and starts it again.
 async fn restart_database(world: &World) {
-    tokio::task::block_in_place(|| world.cluster.stop_immediate());
+    world.on_database(PostgresCluster::stop_immediate).await;
     sleep(SHORT).await;
-    tokio::task::block_in_place(|| world.cluster.start());
+    world.on_database(PostgresCluster::start).await;
 }
 
 async fn down_in_recovery(world: &World) -> bool {

@@ -1,7 +1,9 @@
 //! Rounds: faults come while callers ask, then everything heals, and the round is judged.
 
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use tokio::time::sleep;
 
 use crate::callers;
@@ -13,7 +15,7 @@ use crate::plan::{Plan, Step};
 use crate::world::{NODES, World};
 
 /// How long callers ask in a round of the fixed schedule.
-const FIXED_ROUND: Duration = Duration::from_secs(40);
+const FIXED_ROUND: Duration = Duration::from_secs(36);
 const FIXED_ROUNDS: usize = 2;
 /// How often a long run says how it stands.
 const SAYS_EVERY: Duration = Duration::from_secs(300);
@@ -28,9 +30,15 @@ pub(crate) async fn run(seed: u64, length: Option<Duration>) -> bool {
     let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let world = World::new(folder.path(), seed).await;
     let mut figures = Figures::new(NODES);
-    match length {
-        None => fixed(&world, seed, &mut figures).await,
-        Some(length) => drawn(&world, seed, length, &mut figures).await,
+    let playing = async {
+        match length {
+            None => fixed(&world, seed, &mut figures).await,
+            Some(length) => drawn(&world, seed, length, &mut figures).await,
+        }
+    };
+    // Also then the evidence stays.
+    if AssertUnwindSafe(playing).catch_unwind().await.is_err() {
+        world.log.violated("the run itself panicked".into());
     }
     let every_fault = length.is_none_or(|length| length >= MEETS_ALL);
     if world.log.violations().is_empty() {

@@ -1,6 +1,7 @@
 //! What there is: three nodes behind a proxy each, their database, the shop, and what the callers know.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use overdue_runtime::testing::{Fsync, PostgresCluster, Proxy};
@@ -29,7 +30,7 @@ const RATES: FaultRates =
 pub(crate) struct World {
     // First the nodes go, then the database, then the shop.
     pub(crate) nodes: Vec<Node>,
-    pub(crate) cluster: PostgresCluster,
+    pub(crate) cluster: Arc<PostgresCluster>,
     pub(crate) shop: Shop,
     pub(crate) http: reqwest::Client,
     pub(crate) log: Log,
@@ -40,7 +41,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn new(folder: &Path, seed: u64) -> Self {
         let sessions = SESSIONS_MAX.to_string();
-        let cluster = PostgresCluster::new(Fsync::On, &[("max_connections", &sessions), ("autovacuum", "on")]);
+        let cluster = Arc::new(PostgresCluster::new(Fsync::On, &[("max_connections", &sessions), ("autovacuum", "on")]));
         let ledgers = folder.join("shop");
         std::fs::create_dir_all(&ledgers).unwrap();
         let shop = Shop::start(&ledgers, misbehaviour(seed)).await.unwrap();
@@ -74,6 +75,12 @@ impl World {
         tokio::time::timeout(ANSWER_MAX, options.connect()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
+    /// Does something to the database's server, while callers go on asking.
+    pub(crate) async fn on_database(&self, act: fn(&PostgresCluster)) {
+        let cluster = Arc::clone(&self.cluster);
+        tokio::task::spawn_blocking(move || act(&cluster)).await.unwrap();
+    }
+
     /// Ends every fault that lasts; what was ended runs again.
     pub(crate) async fn heal(&self) {
         self.shop.set_faults(misbehaviour(self.seed));
@@ -82,7 +89,7 @@ impl World {
             node.signal("CONT").await;
         }
         if self.cluster.pid().is_none() {
-            tokio::task::block_in_place(|| self.cluster.start());
+            self.on_database(PostgresCluster::start).await;
         }
         for node in &self.nodes {
             if node.has_ended().await && !node.start(0).await {

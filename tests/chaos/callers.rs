@@ -112,9 +112,7 @@ pub(crate) async fn ask(world: &World, operation: &str, id: &str, path: &str, bo
             Err(error) => return (Heard::Unknown, error.to_string(), None),
         };
         match answered {
-            (status, Ok(text)) if status.is_success() => {
-                (Heard::Acknowledged, text.clone(), serde_json::from_str(&text).ok())
-            }
+            (status, Ok(text)) if status.is_success() => (Heard::Acknowledged, text.clone(), serde_json::from_str(&text).ok()),
             (status, Ok(text)) if status.as_u16() == 429 => (Heard::Refused, text, None),
             (status, Ok(text)) if status.is_client_error() => {
                 world.log.violated(format!("{operation} {id} was answered {status}: {text}"));

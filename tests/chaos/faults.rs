@@ -89,7 +89,8 @@ impl Fault {
             Self::StoppedBackend,
             Self::Storm,
         ];
-        self != other && !(of_all.contains(&self) && of_all.contains(&other)) && !self.is_total() && !other.is_total()
+        let is_crowded = of_all.contains(&self) && of_all.contains(&other);
+        !(self == other || is_crowded || self.is_total() || other.is_total())
     }
 
     /// Whether it takes every node.

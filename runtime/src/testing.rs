@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 #[cfg(test)]
 pub(crate) use postgres::as_server_user;
 pub use postgres::{Fsync, PostgresCluster};
-pub use proxy::{CommitFault, Proxy};
+pub use proxy::{CommitFault, Cut, Proxy, Weather};
 
 use crate::engine::{Clock, Environment, Randomness, Spawner};
 use crate::time::Timestamp;

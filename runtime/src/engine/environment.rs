@@ -69,10 +69,11 @@ impl Clock for System {
     #[allow(clippy::disallowed_methods, reason = "this is the door to the system clock")]
     fn now(&self) -> Timestamp {
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-            Ok(since) => Timestamp::from_micros(micros(since)),
-            Err(before) => Timestamp::from_micros(-micros(before.duration())),
-        }
+        let right = match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+            Ok(since) => micros(since),
+            Err(before) => -micros(before.duration()),
+        };
+        Timestamp::from_micros(right.saturating_add(crate::fault::clock_ahead_micros()))
     }
 
     fn monotonic(&self) -> Duration {

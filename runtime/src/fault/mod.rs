@@ -21,7 +21,7 @@ pub use arm::{Armed, arm};
 pub use bug::Bug;
 pub use points::Point;
 #[cfg(feature = "fault-injection")]
-pub use strike::{ARMED, LAX, LOG};
+pub use strike::{ARMED, CLOCK, LAX, LOG};
 pub use whims::Whim;
 
 /// Whether this mistake is to be made here.
@@ -99,6 +99,15 @@ pub fn is_lax() -> bool {
     return std::env::var_os(LAX).is_some();
     #[cfg(not(feature = "fault-injection"))]
     false
+}
+
+/// How far the process's clock is ahead of the right time, or behind it.
+#[inline]
+pub fn clock_ahead_micros() -> i64 {
+    #[cfg(feature = "fault-injection")]
+    return strike::clock_ahead_micros();
+    #[cfg(not(feature = "fault-injection"))]
+    0
 }
 
 /// Whether this point is waited for: what reaches it seldom may then reach it soon.

@@ -61,8 +61,17 @@ impl PostgresCluster {
     /// # Panics
     /// When there is no PostgreSQL, or it does not start.
     pub fn new(fsync: Fsync, settings: &[(&str, &str)]) -> Self {
+        let parent = if fsync == Fsync::Off && has_room(MEMORY) { MEMORY.into() } else { std::env::temp_dir() };
+        Self::in_folder(&parent, fsync, settings)
+    }
+
+    /// The same with its files in a new folder there, such as on a disk that is soon full.
+    ///
+    /// # Panics
+    /// When there is no PostgreSQL, or it does not start.
+    pub fn in_folder(parent: &Path, fsync: Fsync, settings: &[(&str, &str)]) -> Self {
         let programs = programs().expect("PostgreSQL 15 or later is installed (initdb on the PATH or under /usr/lib/postgresql)");
-        let folder = own_folder(fsync).expect("a folder for the server can be made");
+        let folder = own_folder(parent).expect("a folder for the server can be made");
         let watchdog = watch(&programs, &folder).expect("a shell can be started");
         let mut cluster = Self { programs, folder, port: 0, fsync, watchdog };
         cluster.create();
@@ -183,7 +192,8 @@ impl PostgresCluster {
         std::fs::write(self.data().join("postgresql.auto.conf"), lines.collect::<String>())
     }
 
-    fn try_start(&self) -> bool {
+    /// Starts it again where it may be that it cannot: whether it runs.
+    pub fn try_start(&self) -> bool {
         let log = self.folder.join("log");
         self.control([OsStr::new("-l"), log.as_os_str(), "-w".as_ref(), "-t".as_ref(), "60".as_ref(), "start".as_ref()])
     }
@@ -242,9 +252,8 @@ fn server_user() -> Option<&'static str> {
 }
 
 /// A new folder that belongs to the server's user. Its path is short: a socket's must have fewer than 108 bytes.
-fn own_folder(fsync: Fsync) -> io::Result<PathBuf> {
+fn own_folder(parent: &Path) -> io::Result<PathBuf> {
     let mut number = 0;
-    let parent = if fsync == Fsync::Off && has_room(MEMORY) { MEMORY.into() } else { std::env::temp_dir() };
     let folder = loop {
         let folder = parent.join(format!("overdue-pg-{}-{number}", std::process::id()));
         match std::fs::create_dir(&folder) {

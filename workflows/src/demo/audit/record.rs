@@ -48,8 +48,8 @@ fn signal_is_recorded(case: &Case<'_>, signal: &SentSignal, found: &mut Findings
     let may_be_dropped = !is_payment && signal.outcome.as_deref() == Some("late");
     let recorded = case.events().any(|event| match event["kind"].as_str() {
         Some("SignalReceived") => event["name"] == **name && event["signalId"] == **id,
-        // The execution that takes a late payment up may carry it as its input.
-        Some("WorkflowStarted") => is_payment && mentions(&event["input"], id),
+        // What came after the end is the input of the execution that takes it up.
+        Some("WorkflowStarted") => mentions(&event["input"], id),
         _ => false,
     });
     if !recorded && !may_be_dropped {

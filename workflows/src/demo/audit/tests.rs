@@ -348,6 +348,21 @@ fn a_late_signal_that_changes_nothing_needs_no_event() {
 }
 
 #[test]
+fn a_signal_that_was_kept_for_its_order_and_read_after_the_end_is_the_input_of_its_own_execution() {
+    let mut evidence = paid();
+    let kept = SentSignal { name: "cancel-order".into(), outcome: Some("buffered".into()), ..signal("x-1") };
+    evidence.signals.push(kept);
+    finds(&evidence, "D5 the signal cancel-order x-1 was acknowledged (buffered) and is in no history");
+    let mut late = execution(vec![
+        json!({ "kind": "WorkflowStarted", "input": { "name": "cancel-order", "signalId": "x-1", "payload": {} } }),
+        json!({ "kind": "WorkflowCompleted", "result": null }),
+    ]);
+    late.kind = "late-signal".into();
+    evidence.executions.push(late);
+    assert_eq!(reasons(&evidence), Vec::<String>::new());
+}
+
+#[test]
 fn a_refused_signal_is_found() {
     let mut evidence = paid();
     evidence.signals[0].status = 404;

@@ -57,7 +57,11 @@ pub(crate) const INVARIANTS: [Invariant; 48] = [
     of("I40", "what may have been held is given back, in the order of the saga", "S X"),
     of("I41", "what is over a limit is refused before it is acknowledged", "HTTP and engine specifications"),
     of("I42", "retention leaves no orphan and removes nothing that is open", "S F"),
-    of("I43", "a node that was drained makes no call and owns nothing", "nodes specifications"),
+    of(
+        "I43",
+        "what a node gives away has come to rest; one that was drained makes no call and owns nothing",
+        "S, nodes specifications",
+    ),
     of("I44", "every store gives the same answers", "conformance, random operations"),
     of("I45", "an execution that cannot go on delays no other", "S (I6), engine specifications"),
     of("I46", "secrets are in no log, list or error", "HTTP specifications"),

@@ -360,6 +360,21 @@ impl Store for Session {
         self.read(self.database.backing().store().strays(place, limit)).await
     }
 
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        self.read(self.database.backing().store().controls()).await
+    }
+
+    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
+        let control = control.clone();
+        self.change_or_unavailable(move |database| {
+            Box::pin(async move {
+                let backing = database.backing();
+                backing.inline(backing.store().replace_control(&control))
+            })
+        })
+        .await
+    }
+
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {
         self.read(self.database.backing().store().create_token(token)).await
     }

@@ -7,6 +7,7 @@
 mod audit;
 #[cfg(test)]
 mod conformance;
+mod control;
 mod error;
 mod list;
 mod membership;
@@ -25,6 +26,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 pub use audit::{Belonging, Roster, RunPlace, Stray, StrayPlace};
+pub use control::{CONTROL_BYTES_MAX, CONTROLS_MAX, Control};
 pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
@@ -366,6 +368,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes a token; `false` when there is none of that name.
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError>;
+
+    /// Everything that nodes agree on about the world outside, by name.
+    async fn controls(&self) -> Result<Vec<Control>, StoreError>;
+
+    /// Replaces a document by its next revision: `control.rev` is one above the one that stands there (1 where none does).
+    /// `false` when another one stands there, and nothing is changed. Any node may: what it writes is a proposal on what it
+    /// has read, and no lane protects it.
+    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError>;
 
     /// Waits for what is under way and closes the database; later calls fail with [`StoreError::Closed`].
     async fn close(&self);

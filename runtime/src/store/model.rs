@@ -358,6 +358,20 @@ impl Store for ModelStore {
         Ok(self.open()?.state.tokens.remove(name).is_some())
     }
 
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        Ok(self.open()?.state.controls.values().cloned().collect())
+    }
+
+    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
+        let mut inner = self.open()?;
+        let standing = inner.state.controls.get(&control.name).map_or(0, |standing| standing.rev);
+        let follows = control.rev == standing + 1;
+        if follows {
+            inner.state.controls.insert(control.name.clone(), control.clone());
+        }
+        Ok(follows)
+    }
+
     async fn close(&self) {
         self.lock().closed = true;
     }

@@ -60,7 +60,7 @@ impl Standing {
     }
 }
 
-/// How far an export has come. The order is that of executions, inbox rows, requested starts, tokens, and within each that
+/// How far an export has come. The order is that of executions, inbox rows, requested starts, tokens, controls, and within each that
 /// of the keys' bytes (type, id, signal id): the same in every store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -72,6 +72,8 @@ pub enum Place {
     Requests(Option<WorkflowKey>),
     /// At the tokens.
     Tokens,
+    /// At what nodes agree on.
+    Controls,
 }
 
 impl Place {
@@ -112,6 +114,8 @@ pub enum Parcel {
     Requests(Vec<RequestedStart>),
     /// All tokens, by name.
     Tokens(Vec<Token>),
+    /// All that nodes agree on, by name.
+    Controls(Vec<Control>),
 }
 
 /// How many rows a store has in all.
@@ -129,6 +133,8 @@ pub struct Counts {
     pub requested_starts: u64,
     /// Tokens.
     pub tokens: u64,
+    /// What nodes agree on.
+    pub controls: u64,
 }
 
 /// What came of an import.
@@ -159,7 +165,7 @@ pub trait Portable: Send + Sync {
     /// wakes, and none joins while a mark is set.
     async fn mark(&self, copying_from: Option<&StoreName>, moved_to: Option<&StoreName>) -> Result<(), StoreError>;
 
-    /// What comes next from `place` on, at most `limit` items (all tokens at once), and where to go on; `None` at the end. Fewer
+    /// What comes next from `place` on, at most `limit` items (all tokens, and all controls, at once), and where to go on; `None` at the end. Fewer
     /// items, but at least one, where their histories are large. An empty parcel only says that nothing of its kind is left.
     async fn export(&self, place: &Place, limit: usize) -> Result<(Parcel, Option<Place>), StoreError>;
 

@@ -4,6 +4,7 @@
 //! with the model under random operations.
 
 mod audit;
+mod controls;
 pub(in crate::store) mod fixtures;
 mod inbox;
 mod lanes;
@@ -49,6 +50,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         listing::SPECIFICATIONS,
         retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
+        controls::SPECIFICATIONS,
         audit::SPECIFICATIONS,
     ]
     .into_iter()

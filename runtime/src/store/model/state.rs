@@ -23,6 +23,7 @@ pub(super) struct State {
     pub(super) attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
     pub(super) inbox: BTreeMap<(WorkflowKey, String), Stored>,
     pub(super) tokens: BTreeMap<String, Token>,
+    pub(super) controls: BTreeMap<String, Control>,
     pub(super) requests: BTreeMap<WorkflowKey, RequestedStart>,
 }
 
@@ -42,6 +43,7 @@ impl State {
             attributes: BTreeMap::new(),
             inbox: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            controls: BTreeMap::new(),
             requests: BTreeMap::new(),
         }
     }

@@ -99,7 +99,8 @@ impl State {
                 let next = carried.last().map_or(Place::Tokens, |last| Place::Requests(Some(last.key.clone())));
                 (Parcel::Requests(carried), Some(next))
             }
-            Place::Tokens => (Parcel::Tokens(self.tokens.values().cloned().collect()), None),
+            Place::Tokens => (Parcel::Tokens(self.tokens.values().cloned().collect()), Some(Place::Controls)),
+            Place::Controls => (Parcel::Controls(self.controls.values().cloned().collect()), None),
         }
     }
 
@@ -134,6 +135,10 @@ impl State {
                 .iter()
                 .find(|one| self.tokens.get(&one.name).is_some_and(|there| there != *one))
                 .map(|one| format!("token {}", one.name)),
+            Parcel::Controls(all) => all
+                .iter()
+                .find(|one| self.controls.get(&one.name).is_some_and(|there| there != *one))
+                .map(|one| one.name.clone()),
         };
         if let Some(differs) = differs {
             return Imported::Differs(differs);
@@ -147,6 +152,7 @@ impl State {
             }
             Parcel::Requests(all) => self.requests.extend(all.into_iter().map(|request| (request.key.clone(), request))),
             Parcel::Tokens(all) => self.tokens.extend(all.into_iter().map(|token| (token.name.clone(), token))),
+            Parcel::Controls(all) => self.controls.extend(all.into_iter().map(|one| (one.name.clone(), one))),
         }
         Imported::Whole
     }
@@ -176,6 +182,7 @@ impl State {
             inbox_rows: self.inbox.len() as u64,
             requested_starts: self.requests.len() as u64,
             tokens: self.tokens.len() as u64,
+            controls: self.controls.len() as u64,
         }
     }
 }

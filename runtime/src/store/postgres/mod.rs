@@ -11,6 +11,7 @@ mod audit;
 mod callers;
 mod commit;
 mod connection;
+mod controls;
 mod deposits;
 mod distribute;
 mod due;
@@ -376,6 +377,14 @@ impl Store for PostgresStore {
 
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
         self.ask(|answer| Command::RevokeToken(tokens::Revoke(name.to_owned()), answer)).await
+    }
+
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        answer(controls::all(&mut *self.readers.connection().await?)).await
+    }
+
+    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
+        self.ask(|answer| Command::ReplaceControl(controls::Replace(control.clone()), answer)).await
     }
 
     async fn close(&self) {

@@ -159,7 +159,8 @@ impl Work for Clear {
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<(), Fault> {
         sqlx::query(
-            "TRUNCATE overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.starts, overdue.tokens",
+            "TRUNCATE overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.starts, overdue.tokens,
+                      overdue.controls",
         )
         .execute(&mut *within.connection)
         .await?;
@@ -171,7 +172,8 @@ async fn counts(connection: &mut PgConnection) -> Result<Counts, sqlx::Error> {
     let row = sqlx::query(
         "SELECT (SELECT count(*) FROM overdue.executions), (SELECT count(*) FROM overdue.history),
                 (SELECT count(*) FROM overdue.attributes), (SELECT count(*) FROM overdue.inbox),
-                (SELECT count(*) FROM overdue.starts), (SELECT count(*) FROM overdue.tokens)",
+                (SELECT count(*) FROM overdue.starts), (SELECT count(*) FROM overdue.tokens),
+                (SELECT count(*) FROM overdue.controls)",
     )
     .fetch_one(connection)
     .await?;
@@ -183,5 +185,6 @@ async fn counts(connection: &mut PgConnection) -> Result<Counts, sqlx::Error> {
         inbox_rows: count(3)?,
         requested_starts: count(4)?,
         tokens: count(5)?,
+        controls: count(6)?,
     })
 }

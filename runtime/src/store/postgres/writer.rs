@@ -21,6 +21,7 @@ use super::nodes::{Join, Leave};
 use super::requests::Declare;
 
 use super::shards::{Claim, HandOver};
+use super::controls::Replace;
 use super::tokens::{Create, Revoke};
 use super::transfer::{Clear, Import, Mark};
 use crate::fault::{Point, fails, point};
@@ -61,6 +62,7 @@ pub(super) enum Command {
     Declare(Declare, Answer<()>),
     CreateToken(Create, Answer<bool>),
     RevokeToken(Revoke, Answer<bool>),
+    ReplaceControl(Replace, Answer<bool>),
     Mark(Mark, Answer<()>),
     Import(Import, Answer<Imported>),
     Clear(Clear, Answer<()>),
@@ -120,6 +122,7 @@ impl Writer {
             Command::Declare(declare, answer) => self.small(&declare, answer).await,
             Command::CreateToken(create, answer) => self.small(&create, answer).await,
             Command::RevokeToken(revoke, answer) => self.small(&revoke, answer).await,
+            Command::ReplaceControl(replace, answer) => self.small(&replace, answer).await,
             Command::Mark(mark, answer) => self.small(&mark, answer).await,
             Command::Import(import, answer) => self.small(&import, answer).await,
             Command::Clear(clear, answer) => self.small(&clear, answer).await,

@@ -8,6 +8,7 @@ mod attributes;
 mod audit;
 mod commit;
 mod connection;
+mod controls;
 mod deposits;
 mod due;
 mod error;
@@ -359,6 +360,14 @@ impl Store for SqliteStore {
 
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
         self.ask(|answer| Command::RevokeToken { name: name.to_owned(), answer }).await
+    }
+
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        controls::all(&mut *self.readers.connection().await?).await.map_err(store_error)
+    }
+
+    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
+        self.ask(|answer| Command::ReplaceControl { control: control.clone(), answer }).await
     }
 
     async fn close(&self) {

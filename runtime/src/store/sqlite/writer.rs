@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::commit::{self, Batch, Memory};
 use super::error::{Fault, at_commit, is_definite, primary_code, store_error};
 use super::readers::Gate;
-use super::{connection, lane, tokens, transfer};
+use super::{connection, controls, lane, tokens, transfer};
 use crate::fault::{Point, fails, is_armed, point};
-use crate::store::{CommitError, Fence, Imported, Outcome, Parcel, StoreError, StoreName, Token, Write};
+use crate::store::{CommitError, Control, Fence, Imported, Outcome, Parcel, StoreError, StoreName, Token, Write};
 
 /// Commands that wait for the writer; the callers of more wait for a place. One lane sends one batch at a time.
 pub(super) const COMMANDS_MAX: usize = 64;
@@ -52,6 +52,10 @@ pub(super) enum Command {
     },
     RevokeToken {
         name: String,
+        answer: Answer<bool>,
+    },
+    ReplaceControl {
+        control: Control,
         answer: Answer<bool>,
     },
     Mark {
@@ -142,6 +146,9 @@ impl Writer {
             }
             Command::RevokeToken { name, answer } => {
                 let _ = answer.send(self.transact(async |on| tokens::revoke(on, &name).await).await);
+            }
+            Command::ReplaceControl { control, answer } => {
+                let _ = answer.send(self.transact(async |on| controls::replace(on, &control).await).await);
             }
             Command::Mark { copying_from, moved_to, answer } => {
                 let marked = async |on: &mut _| transfer::mark(on, copying_from.as_ref(), moved_to.as_ref()).await;

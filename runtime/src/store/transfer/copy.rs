@@ -32,6 +32,8 @@ pub struct CopyReport {
     pub requested_starts: u64,
     /// Tokens.
     pub tokens: u64,
+    /// What nodes agreed on: where breakers stand, and limits that a person set.
+    pub controls: u64,
     /// SHA-256 over everything, in the order of the keys; the same of both stores.
     pub hash: String,
 }
@@ -88,7 +90,7 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
     let digest = digest?;
     from.mark(None, Some(&target.name)).await?;
     to.mark(None, None).await?;
-    let Counts { executions, history_rows, attributes, inbox_rows, requested_starts, tokens } = digest.counts;
+    let Counts { executions, history_rows, attributes, inbox_rows, requested_starts, tokens, controls } = digest.counts;
     Ok(CopyReport {
         workflows: executions,
         history_rows,
@@ -97,6 +99,7 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
         inbox_rows,
         requested_starts,
         tokens,
+        controls,
         hash: digest.hash(),
     })
 }

@@ -23,6 +23,7 @@ impl Digest {
             Parcel::Signals(signals) => signals.iter().for_each(|carried| self.signal(carried)),
             Parcel::Requests(requests) => requests.iter().for_each(|request| self.request(request)),
             Parcel::Tokens(tokens) => tokens.iter().for_each(|token| self.token(token)),
+            Parcel::Controls(controls) => controls.iter().for_each(|control| self.control(control)),
         }
     }
 
@@ -88,6 +89,14 @@ impl Digest {
         self.optional(request.attributes.as_deref());
         self.instant(request.start_at);
         self.optional(request.refused.as_deref());
+    }
+
+    fn control(&mut self, control: &Control) {
+        self.counts.controls += 1;
+        self.text("control");
+        self.text(&control.name);
+        self.number(control.rev);
+        self.bytes(&control.value);
     }
 
     fn token(&mut self, token: &Token) {

@@ -358,6 +358,7 @@ fn leaves_out(parcel: &mut Parcel) {
         Parcel::Signals(all) => drop(all.pop()),
         Parcel::Requests(all) => drop(all.pop()),
         Parcel::Tokens(all) => drop(all.pop()),
+        Parcel::Controls(all) => drop(all.pop()),
     }
 }
 
@@ -398,6 +399,11 @@ async fn a_copy_that_is_not_equal_in_the_smallest_thing_is_an_error_and_is_not_s
         }),
         Box::new(|parcel| {
             if matches!(parcel, Parcel::Tokens(_)) {
+                leaves_out(parcel)
+            }
+        }),
+        Box::new(|parcel| {
+            if matches!(parcel, Parcel::Controls(_)) {
                 leaves_out(parcel)
             }
         }),

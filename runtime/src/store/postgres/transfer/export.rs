@@ -44,7 +44,8 @@ pub(super) async fn export(
             let next = all.last().map_or(Place::Tokens, |last| Place::Requests(Some(last.key.clone())));
             Ok((Parcel::Requests(all), Some(next)))
         }
-        Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), None)),
+        Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), Some(Place::Controls))),
+        Place::Controls => Ok((Parcel::Controls(controls::all(connection).await?), None)),
     }
 }
 

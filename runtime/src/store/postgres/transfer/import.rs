@@ -31,6 +31,7 @@ impl Work for Import {
             Parcel::Signals(all) => import_signals(within, all).await,
             Parcel::Requests(all) => import_requests(within, all).await,
             Parcel::Tokens(all) => import_tokens(within, all).await,
+            Parcel::Controls(all) => import_controls(within, all).await,
         }
     }
 }
@@ -172,6 +173,20 @@ async fn import_tokens(within: &mut Transaction<'_>, all: &[Token]) -> Result<Im
         Ok(new) => {
             for token in new {
                 tokens::insert(within.connection, token).await?;
+            }
+            Ok(Imported::Whole)
+        }
+        Err(differs) => Ok(differs),
+    }
+}
+
+async fn import_controls(within: &mut Transaction<'_>, all: &[Control]) -> Result<Imported, Fault> {
+    let there = controls::all(within.connection).await?;
+    let find = |one: &Control| there.iter().find(|found| found.name == one.name);
+    match new_among(all, find, |one| one.name.clone()) {
+        Ok(new) => {
+            for control in new {
+                controls::insert(within.connection, control).await?;
             }
             Ok(Imported::Whole)
         }

@@ -8,7 +8,7 @@ use crate::id::WorkflowKey;
 use crate::store::sqlite::executions::{execution_of, keys_as_json};
 use crate::store::sqlite::inbox::inbox_row_of;
 use crate::store::sqlite::values::limit_of;
-use crate::store::sqlite::{attributes, history, tokens, types};
+use crate::store::sqlite::{attributes, controls, history, tokens, types};
 use crate::store::{CarriedExecution, CarriedSignal, Parcel, Place};
 
 /// The most bytes of history that one parcel has, unless a single execution has more: they are in memory twice.
@@ -33,7 +33,8 @@ pub(super) async fn export(
             });
             Ok((Parcel::Signals(all), Some(next)))
         }
-        Place::Requests(_) | Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), None)),
+        Place::Requests(_) | Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), Some(Place::Controls))),
+        Place::Controls => Ok((Parcel::Controls(controls::all(connection).await?), None)),
     }
 }
 

@@ -22,6 +22,7 @@ pub(in crate::store::sqlite) async fn import(batch: &mut Batch<'_>, parcel: &Par
         // Checked at the door: there is none.
         Parcel::Requests(_) => Ok(Imported::Whole),
         Parcel::Tokens(all) => import_tokens(batch.connection, all).await,
+        Parcel::Controls(all) => import_controls(batch.connection, all).await,
     }
 }
 
@@ -128,6 +129,18 @@ async fn import_tokens(connection: &mut SqliteConnection, all: &[Token]) -> Resu
             Some(found) if found == token => {}
             Some(_) => return Ok(Imported::Differs(format!("token {}", token.name))),
             None => drop(tokens::create(connection, token).await?),
+        }
+    }
+    Ok(Imported::Whole)
+}
+
+async fn import_controls(connection: &mut SqliteConnection, all: &[Control]) -> Result<Imported, Fault> {
+    let there = controls::all(connection).await?;
+    for control in all {
+        match there.iter().find(|found| found.name == control.name) {
+            Some(found) if found == control => {}
+            Some(_) => return Ok(Imported::Differs(control.name.clone())),
+            None => controls::insert(connection, control).await?,
         }
     }
     Ok(Imported::Whole)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use overdue_runtime::activity::{BreakerPanel, BreakerPosition};
+use overdue_runtime::breaker::BreakerPosition;
 use overdue_runtime::client::SignalOutcome;
 use overdue_runtime::engine::OperatorAction;
 use overdue_runtime::testing::eventually;
@@ -296,7 +296,7 @@ async fn a_rejected_close_is_a_fault_of_ours_no_retry_storm_a_person_and_the_cha
         let explained = node.explain("o-1").await;
         assert!(explained.text.contains("the channel rejected the close: bad signature"), "{}", explained.text);
         assert!(explained.actions.iter().any(|action| action.starts_with("overdue retry order-timeout o-1")), "{explained:?}");
-        let shut: Vec<_> = node.downstreams.breakers().into_iter().filter(|breaker| breaker.key.is_some()).collect();
+        let shut: Vec<_> = node.breakers.views().into_iter().filter(|breaker| breaker.key.is_some()).collect();
         assert_eq!(shut.len(), 1);
         assert_eq!((shut[0].downstream.as_str(), shut[0].key.as_deref()), ("payments", Some("bank")));
         assert_eq!(shut[0].position, BreakerPosition::ForcedOpen);

@@ -120,11 +120,20 @@ pub struct BreakerConfig {
     pub failures: i64,
     /// How long nothing is sent, before one call probes.
     pub open: ConfigDuration,
+    /// The share of failed and slow calls of the last `window` that opens it too; off unless set.
+    pub ratio: Option<f64>,
+    /// How far back calls count for `ratio`. Default 30 s.
+    pub window: Option<ConfigDuration>,
+    /// Fewer calls in the window say nothing. Default 20.
+    pub calls_min: i64,
+    /// A call that took so long counts as a failed one for `ratio`; off unless set.
+    pub slow_call: Option<ConfigDuration>,
 }
 
 impl Default for BreakerConfig {
     fn default() -> Self {
-        Self { failures: 5, open: ConfigDuration(Duration::from_secs(2)) }
+        let open = ConfigDuration(Duration::from_secs(2));
+        Self { failures: 5, open, ratio: None, window: None, calls_min: 20, slow_call: None }
     }
 }
 

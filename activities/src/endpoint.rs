@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use overdue_runtime::activity::{ActivityContext, ActivityFailure, ActivityOptions, DispatchLimit, Exhausted};
+use overdue_runtime::breaker::{Breaker, Breakers};
 use overdue_runtime::engine::Environment;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,23 +12,23 @@ use crate::call::Call;
 use crate::config::DownstreamConfig;
 use crate::definition::Definition;
 use crate::error::ConfigError;
-use crate::layers::{Breakers, Next};
+use crate::layers::Next;
 use crate::settings::{Keys, Settings};
-use crate::stack::{Stack, start_to_close};
+use crate::stack::{Stack, breaker_policy, start_to_close};
 
 /// A downstream, ready to be called.
 pub(crate) struct Downstream<'a> {
     config: &'a DownstreamConfig,
     settings: Settings,
     stack: Stack,
-    pub(crate) breakers: Breakers,
+    breaker: Breaker,
 }
 
 /// What an activity needs to make its call.
 pub(crate) struct Endpoint {
     call: Arc<Call>,
     stack: Stack,
-    breakers: Breakers,
+    breaker: Breaker,
     options: ActivityOptions,
 }
 
@@ -39,6 +40,7 @@ impl<'a> Downstream<'a> {
         calls: &[&Definition],
         client: &impl Next,
         environment: &Environment,
+        breakers: &Breakers,
     ) -> Result<Self, ConfigError> {
         let settings = Settings::check(name, config)?;
         if let Some(unknown) = config.calls.keys().find(|call| !calls.iter().any(|known| known.name == **call)) {
@@ -46,9 +48,9 @@ impl<'a> Downstream<'a> {
             let keys = Keys(format!("downstreams.{name}.calls"));
             return keys.refuse(unknown, format!("is no call of this service: it has {known}"));
         }
-        let breakers = Breakers::new(&settings, environment.clock.clone());
-        let stack = Stack::new(&settings, environment, &breakers, client.clone());
-        Ok(Self { config, settings, stack, breakers })
+        let breaker = breakers.add(settings.name, breaker_policy(&settings));
+        let stack = Stack::new(&settings, environment, &breaker, client.clone());
+        Ok(Self { config, settings, stack, breaker })
     }
 
     pub(crate) fn endpoint(&self, definition: &'static Definition, exhausted: Exhausted) -> Result<Endpoint, ConfigError> {
@@ -63,7 +65,7 @@ impl<'a> Downstream<'a> {
         Ok(Endpoint {
             call: Arc::new(Call::new(definition, &self.settings, &config)?),
             stack: self.stack.clone(),
-            breakers: self.breakers.clone(),
+            breaker: self.breaker.clone(),
             options,
         })
     }
@@ -87,7 +89,7 @@ impl Endpoint {
 
     /// Opens the breaker of a channel, or of the whole downstream where no channel is known, until a person closes it.
     pub(crate) fn force_open(&self, channel: Option<&str>, reason: &str) {
-        self.breakers.force_open(channel, reason);
+        self.breaker.refused(channel, reason);
         tracing::error!(
             downstream = self.call.downstream,
             channel = channel.unwrap_or_default(),

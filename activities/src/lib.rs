@@ -42,6 +42,6 @@ pub use payments::{
     Capture, ClosePayment, ClosePaymentOutcome, EndPaymentInput, RefundPayment, RefundPaymentInput, RefundPaymentOutcome,
     RefundStatus, RefundStatusInput, RefundStatusOutcome, VoidPayment, VoidPaymentOutcome,
 };
-pub use register::{Downstreams, register, register_over};
+pub use register::{register, register_over};
 pub use stock::{ReleaseStock, ReleaseStockInput, ReleaseStockOutcome};
 pub use wire::{Incoming, NoAnswer, Outgoing, Wire};

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use overdue_runtime::activity::RetryPolicy;
+use overdue_runtime::breaker::{BreakerPolicy, RatioPolicy};
 use url::Url;
 
-use crate::config::{AuthConfig, DownstreamConfig, Hidden, RateConfig, RetryConfig};
+use crate::config::{AuthConfig, BreakerConfig, DownstreamConfig, Hidden, RateConfig, RetryConfig};
 use crate::error::ConfigError;
 
 /// Headers that every request has from us, or that belong to the connection.
@@ -24,6 +25,9 @@ const OWN_HEADERS: [&str; 9] = [
 /// More attempts than anybody waits for; a larger number is a slip.
 const ATTEMPTS_MAX: i64 = 1_000_000;
 
+/// How far back calls count for a ratio, where the configuration does not say.
+const WINDOW_DEFAULT: Duration = Duration::from_secs(30);
+
 /// One downstream's settings.
 #[derive(Clone)]
 pub(crate) struct Settings {
@@ -33,8 +37,7 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     pub(crate) tries: u32,
     pub(crate) retry: RetryPolicy,
-    pub(crate) breaker_failures: u32,
-    pub(crate) breaker_open: Duration,
+    pub(crate) breaker: BreakerPolicy,
     pub(crate) rate: Option<Rate>,
     pub(crate) concurrency: usize,
     pub(crate) retry_after_max: Duration,
@@ -65,13 +68,7 @@ impl Settings {
             timeout: keys.within("timeout", config.timeout.0, Duration::from_millis(1), Duration::from_secs(600))?,
             tries: keys.whole("tries", config.tries, 10)?,
             retry: keys.retry(&config.retry)?,
-            breaker_failures: keys.whole("breaker.failures", config.breaker.failures, 10_000)?,
-            breaker_open: keys.within(
-                "breaker.open",
-                config.breaker.open.0,
-                Duration::from_millis(1),
-                Duration::from_secs(3600),
-            )?,
+            breaker: keys.breaker(&config.breaker)?,
             rate: config.rate.as_ref().map(|rate| keys.rate(rate)).transpose()?,
             concurrency: keys.whole("concurrency", config.concurrency, 10_000)? as usize,
             retry_after_max: keys.within(
@@ -145,6 +142,35 @@ impl Keys {
             jitter: retry.jitter,
         };
         policy.checked().or_else(|error| self.refuse("retry", error.to_string()))
+    }
+
+    /// When it opens; what its parked calls do is the stack's to say.
+    fn breaker(&self, breaker: &BreakerConfig) -> Result<BreakerPolicy, ConfigError> {
+        let (millisecond, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
+        let ratio = match (breaker.ratio, breaker.window, breaker.slow_call) {
+            (None, None, None) => None,
+            (None, ..) => return self.refuse("breaker.ratio", "is needed for `window` and `slow_call`: a share such as 0.5"),
+            (Some(ratio), window, slow_call) => {
+                if !(ratio > 0.0 && ratio <= 1.0) {
+                    return self.refuse("breaker.ratio", "must be above 0 and at most 1: the share of failed and slow calls");
+                }
+                let slow_call = slow_call.map(|slow| self.within("breaker.slow_call", slow.0, millisecond, hour)).transpose()?;
+                let window = window.map_or(WINDOW_DEFAULT, |window| window.0);
+                Some(RatioPolicy {
+                    window: self.within("breaker.window", window, Duration::from_secs(1), hour)?,
+                    ratio,
+                    calls_min: self.whole("breaker.calls_min", breaker.calls_min, 1_000_000)?,
+                    slow_call,
+                })
+            }
+        };
+        Ok(BreakerPolicy {
+            failures: self.whole("breaker.failures", breaker.failures, 10_000)?,
+            open: self.within("breaker.open", breaker.open.0, millisecond, hour)?,
+            ratio,
+            spacing: Duration::ZERO,
+            probe_max: Duration::ZERO,
+        })
     }
 
     fn rate(&self, rate: &RateConfig) -> Result<Rate, ConfigError> {

@@ -4,6 +4,7 @@
 //! command line around them.
 
 pub mod activity;
+pub mod breaker;
 pub mod cli;
 pub mod client;
 mod duration;

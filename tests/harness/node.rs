@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use overdue_activities::{DownstreamConfig, Downstreams, init_crypto};
+use overdue_activities::{DownstreamConfig, init_crypto};
 use overdue_runtime::activity::ActivityRegistry;
+use overdue_runtime::breaker::Breakers;
 use overdue_runtime::client::{
     ActionOutcome, Client, ClientError, Explanation, SignalOutcome, SignalRequest, StartRequest, StartResponse,
 };
@@ -76,8 +77,8 @@ impl Setup {
         let store = SqliteStore::open(folder.path().join("orders.db"), SHARDS).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(store);
         let scans = NodeClock::new(&clock);
-        let (client, downstreams) = boot(&store, &scans.within(&environment), &self, &shop).await;
-        Node { shop, clock, scans, client, downstreams, environment, store, setup: self, folder }
+        let (client, breakers) = boot(&store, &scans.within(&environment), &self, &shop).await;
+        Node { shop, clock, scans, client, breakers, environment, store, setup: self, folder }
     }
 
     /// Starts it on a store that nodes share. It goes by that one's clock: time passes as it does outside.
@@ -85,23 +86,23 @@ impl Setup {
         init_crypto();
         let (_, clock) = manual_environment(START, 7);
         let (environment, shop) = (Environment::system(), Shop::open(&clock).await);
-        let (client, downstreams) = boot(&store, &environment, &self, &shop).await;
+        let (client, breakers) = boot(&store, &environment, &self, &shop).await;
         let (scans, folder) = (NodeClock::new(&clock), tempfile::tempdir().unwrap());
-        Node { shop, clock, scans, client, downstreams, environment, store, setup: self, folder }
+        Node { shop, clock, scans, client, breakers, environment, store, setup: self, folder }
     }
 }
 
-async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, shop: &Shop) -> (Client, Downstreams) {
+async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, shop: &Shop) -> (Client, Breakers) {
     let mut code = Registries::default();
     register(&mut code.workflows, setup.settings);
     (setup.rewrite)(&mut code.workflows);
-    let downstreams = register_calls(&mut code.activities, shop, setup, environment);
-    code.breakers = Some(Arc::new(downstreams.clone()));
+    let breakers = register_calls(&mut code.activities, shop, setup, environment);
+    code.breakers = Some(breakers.clone());
     let engine = Engine::start(Arc::clone(store), code, environment.clone(), setup.engine.clone()).await.unwrap();
-    (Client::new(engine), downstreams)
+    (Client::new(engine), breakers)
 }
 
-fn register_calls(activities: &mut ActivityRegistry, shop: &Shop, setup: &Setup, environment: &Environment) -> Downstreams {
+fn register_calls(activities: &mut ActivityRegistry, shop: &Shop, setup: &Setup, environment: &Environment) -> Breakers {
     let configure = Arc::clone(&setup.configure);
     overdue_activities::register(activities, &shop.configuration(move |config| configure(config)), environment).unwrap()
 }
@@ -112,7 +113,7 @@ pub(crate) struct Node {
     pub(crate) clock: ManualClock,
     scans: NodeClock,
     pub(crate) client: Client,
-    pub(crate) downstreams: Downstreams,
+    pub(crate) breakers: Breakers,
     pub(crate) store: Arc<dyn Store>,
     environment: Environment,
     setup: Setup,
@@ -132,7 +133,7 @@ impl Node {
     pub(crate) async fn restart_with(&mut self, setup: Setup) {
         self.scans = NodeClock::new(&self.clock);
         let environment = self.scans.within(&self.environment);
-        (self.client, self.downstreams) = boot(&self.store, &environment, &setup, &self.shop).await;
+        (self.client, self.breakers) = boot(&self.store, &environment, &setup, &self.shop).await;
         self.setup = setup;
     }
 

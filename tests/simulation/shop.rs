@@ -2,15 +2,15 @@
 //! sandbox's, with their ledgers in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::pending;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use overdue_activities::{Downstreams, Incoming, NoAnswer, Outgoing, Wire};
-use overdue_runtime::activity::{BreakerPanel, BreakerPosition};
+use overdue_activities::{Incoming, NoAnswer, Outgoing, Wire};
+use overdue_runtime::breaker::{BreakerPosition, Breakers};
 use overdue_runtime::simulation::{Dice, Judge, Process, Simulation};
 use overdue_workflows::sandbox::{Shop, Told};
 use tokio::sync::oneshot;
@@ -34,7 +34,7 @@ pub(crate) struct Street {
     /// The bytes that each key came with first.
     keys: Mutex<BTreeMap<String, (String, Bytes)>>,
     /// The breakers of every process.
-    panels: Mutex<Vec<Weak<Downstreams>>>,
+    breakers: Mutex<Vec<Breakers>>,
 }
 
 impl Street {
@@ -47,7 +47,7 @@ impl Street {
             faults: Mutex::default(),
             gone: Mutex::default(),
             keys: Mutex::default(),
-            panels: Mutex::default(),
+            breakers: Mutex::default(),
         })
     }
 
@@ -62,8 +62,8 @@ impl Street {
     }
 
     /// A process has these breakers.
-    pub(crate) fn watch(&self, downstreams: &Arc<Downstreams>) {
-        self.panels.lock().unwrap().push(Arc::downgrade(downstreams));
+    pub(crate) fn watch(&self, breakers: &Breakers) {
+        self.breakers.lock().unwrap().push(breakers.clone());
     }
 
     /// Looks at every breaker, for ever: each that opens, and each that closes again.
@@ -71,11 +71,9 @@ impl Street {
         let mut were_open = BTreeSet::new();
         loop {
             self.simulation.sleep(BREAKERS_LOOK).await;
-            let mut panels = self.panels.lock().unwrap();
-            panels.retain(|panel| panel.strong_count() > 0);
-            for panel in panels.iter().filter_map(Weak::upgrade) {
-                for view in panel.breakers() {
-                    let name = (Arc::as_ptr(&panel) as usize, view.downstream.clone(), view.key.clone());
+            for (process, breakers) in self.breakers.lock().unwrap().iter().enumerate() {
+                for view in breakers.views() {
+                    let name = (process, view.downstream.clone(), view.key.clone());
                     if view.position == BreakerPosition::Closed {
                         if were_open.remove(&name) {
                             self.judge.reach("breaker recovered");

@@ -327,10 +327,9 @@ fn program(environment: &Environment, street: &Arc<Street>) -> Registries {
     .unwrap();
     let mut code = Registries::default();
     let wire = Arc::new(Connections(Arc::clone(street)));
-    let downstreams = register_over(&mut code.activities, &config, environment, wire).unwrap();
-    let downstreams = Arc::new(downstreams);
-    street.watch(&downstreams);
-    code.breakers = Some(downstreams);
+    let breakers = register_over(&mut code.activities, &config, environment, wire).unwrap();
+    street.watch(&breakers);
+    code.breakers = Some(breakers);
     register(&mut code.workflows, Settings::default());
     code
 }

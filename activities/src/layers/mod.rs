@@ -1,6 +1,5 @@
 //! The layers of a downstream's stack, a concept a file, and the one adapter that makes each a tower layer.
 
-mod breaker_state;
 mod circuit_breaker;
 mod concurrency;
 mod deadline;
@@ -16,8 +15,7 @@ use std::task::{Context, Poll};
 use overdue_runtime::activity::ActivityFailure;
 use tower::{Layer, Service};
 
-pub(crate) use breaker_state::BreakerState;
-pub(crate) use circuit_breaker::{Breakers, CircuitBreaker};
+pub(crate) use circuit_breaker::CircuitBreaker;
 pub(crate) use concurrency::ConcurrencyLimit;
 pub(crate) use deadline::Deadline;
 pub(crate) use rate_limit::{IN_PLACE_MAX, RateLimit};

@@ -3,7 +3,6 @@
 //! An activity is called at least once, always with the same input and the same idempotency key. It is the only place
 //! where a workflow touches the world.
 
-mod breakers;
 mod failure;
 mod options;
 mod registry;
@@ -16,7 +15,6 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use breakers::{BreakerPanel, BreakerPosition, BreakerView, NoSuchBreaker};
 pub use failure::ActivityFailure;
 pub use options::{ActivityOptions, DispatchLimit, Exhausted};
 pub use registry::{ActivityRegistry, ErasedActivity};

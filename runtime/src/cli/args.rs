@@ -257,7 +257,18 @@ pub(super) enum BreakerTask {
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// Close a breaker, whatever opened it
+    /// Let everything through until it is closed by hand, whatever comes of it
+    ForceClose {
+        /// What it protects, such as payments
+        downstream: String,
+        /// The part of it, such as a payment channel; all of it, if left out
+        #[arg(long)]
+        key: Option<String>,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Close a breaker, whatever opened or forced it, and leave it to itself
     Close {
         /// What it protects, such as payments
         downstream: String,

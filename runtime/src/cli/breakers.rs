@@ -1,4 +1,4 @@
-//! `breaker list`, `open`, `close`.
+//! `breaker list`, `open`, `close`, `force-close`.
 
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ pub(super) async fn run(connection: &Connection, args: BreakerArgs) -> Result<Ex
         BreakerTask::List => list(connection).await,
         BreakerTask::Open { downstream, key, reason } => set(connection, "open", &downstream, key, reason).await,
         BreakerTask::Close { downstream, key, reason } => set(connection, "close", &downstream, key, reason).await,
+        BreakerTask::ForceClose { downstream, key, reason } => set(connection, "force-close", &downstream, key, reason).await,
     }
 }
 
@@ -57,7 +58,7 @@ async fn list(connection: &Connection) -> Result<ExitCode, Failure> {
             line.push_str(&format!(", probes in {millis} ms"));
         }
         if !text("reason").is_empty() {
-            line.push_str(&format!(" ({})", text("reason")));
+            line.push_str(&format!(" by {} ({})", text("actor"), text("reason")));
         }
         anstream::println!("{}", printable(&line));
     }

@@ -9,7 +9,8 @@ use super::start::Start;
 use super::tombstone::Tombstone;
 use super::wake::wake_at;
 use super::{BLOCKED_BACKOFF, Call};
-use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, BreakerPanel};
+use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry};
+use crate::breaker::Breakers;
 use crate::fault::{Bug, planted};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
 use crate::payload::Payload;
@@ -25,8 +26,8 @@ pub struct Registries {
     pub workflows: WorkflowRegistry,
     /// By activity name.
     pub activities: ActivityRegistry,
-    /// The breakers behind the activities, if there are any, for a person to look at and to set.
-    pub breakers: Option<Arc<dyn BreakerPanel>>,
+    /// The breakers behind the activities, if there are any.
+    pub breakers: Option<Breakers>,
 }
 
 /// An execution in memory. What it holds may be ahead of the store by the one transition that is being committed.

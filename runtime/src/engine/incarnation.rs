@@ -21,6 +21,7 @@ use super::shell::{Shell, ShellEnd};
 use super::steward::Steward;
 use super::store_clock::StoreClock;
 use super::{Environment, Input, Registries};
+use crate::breaker::Keeper;
 use crate::fault::{Bug, planted};
 use crate::id::WorkflowKey;
 use crate::store::{Fence, NewNode, Sharing, Store, StoreError};
@@ -149,6 +150,11 @@ impl Shared {
                 stop: stop.clone(),
             };
             spawner.spawn(retention.run().boxed());
+        }
+        if let Some(breakers) = &self.code.breakers {
+            let (store, clock, node_id) = (Arc::clone(&self.store), Arc::clone(clock), fence.node_id.clone());
+            let keeper = Keeper::of(breakers, store, clock, node_id, self.config.scan, stop.clone());
+            spawner.spawn(keeper.run().boxed());
         }
         spawner.spawn(try_blocked(Arc::clone(&self.store), self.ownership.watch(), core.clone(), stop).boxed());
         self.door.send_replace(Some(Door { core: core.clone(), lane: lane.clone() }));

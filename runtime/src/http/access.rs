@@ -86,6 +86,7 @@ pub const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/v1/breakers", Need::Scope(Scope::Read)),
     ("POST", "/v1/breakers/{downstream}/open", Need::Scope(Scope::Operate)),
     ("POST", "/v1/breakers/{downstream}/close", Need::Scope(Scope::Operate)),
+    ("POST", "/v1/breakers/{downstream}/force-close", Need::Scope(Scope::Operate)),
     ("POST", "/v1/tokens", Need::Scope(Scope::Admin)),
     ("GET", "/v1/tokens", Need::Scope(Scope::Admin)),
     ("DELETE", "/v1/tokens/{name}", Need::Scope(Scope::Admin)),

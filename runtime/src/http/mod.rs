@@ -71,6 +71,7 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(breakers::list))
         .routes(routes!(breakers::open))
         .routes(routes!(breakers::close))
+        .routes(routes!(breakers::force_close))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))
         .routes(routes!(health::livez))

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 pub use copy::{CopyError, CopyReport, copy};
 
-use super::{AttributeValue, Execution, InboxRow, RequestedStart, StoreError, StoreFacts, Token};
+use super::{AttributeValue, Control, Execution, InboxRow, RequestedStart, StoreError, StoreFacts, Token};
 use crate::history::Record;
 use crate::id::WorkflowKey;
 

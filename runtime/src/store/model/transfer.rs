@@ -135,10 +135,9 @@ impl State {
                 .iter()
                 .find(|one| self.tokens.get(&one.name).is_some_and(|there| there != *one))
                 .map(|one| format!("token {}", one.name)),
-            Parcel::Controls(all) => all
-                .iter()
-                .find(|one| self.controls.get(&one.name).is_some_and(|there| there != *one))
-                .map(|one| one.name.clone()),
+            Parcel::Controls(all) => {
+                all.iter().find(|one| self.controls.get(&one.name).is_some_and(|there| there != *one)).map(|one| one.name.clone())
+            }
         };
         if let Some(differs) = differs {
             return Imported::Differs(differs);

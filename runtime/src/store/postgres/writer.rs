@@ -20,8 +20,8 @@ use super::layout::Layout;
 use super::nodes::{Join, Leave};
 use super::requests::Declare;
 
-use super::shards::{Claim, HandOver};
 use super::controls::Replace;
+use super::shards::{Claim, HandOver};
 use super::tokens::{Create, Revoke};
 use super::transfer::{Clear, Import, Mark};
 use crate::fault::{Point, fails, point};

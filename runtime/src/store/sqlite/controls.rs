@@ -5,7 +5,6 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::{Fault, unreadable};
-use super::executions::stored_rev;
 use super::values::limit_of;
 use crate::store::{CONTROLS_MAX, Control};
 
@@ -27,7 +26,7 @@ pub(super) async fn all(connection: &mut SqliteConnection) -> Result<Vec<Control
 pub(super) async fn insert(connection: &mut SqliteConnection, control: &Control) -> Result<(), Fault> {
     sqlx::query("INSERT INTO controls (name, rev, value) VALUES (?1, ?2, ?3)")
         .bind(&control.name)
-        .bind(stored_rev(control.rev)?)
+        .bind(stored(control.rev)?)
         .bind(control.value.to_vec())
         .execute(connection)
         .await?;
@@ -35,7 +34,7 @@ pub(super) async fn insert(connection: &mut SqliteConnection, control: &Control)
 }
 
 /// Writes a revision if the one before it stands there, or none and it is the first. Needs a transaction.
-pub(super) async fn replace(connection: &mut SqliteConnection, control: &Control) -> Result<bool, Fault> {
+pub(super) async fn replace(connection: &mut SqliteConnection, control: &Control) -> Result<bool, sqlx::Error> {
     let done = sqlx::query(
         "INSERT INTO controls (name, rev, value)
          SELECT ?1, ?2, ?3
@@ -43,9 +42,13 @@ pub(super) async fn replace(connection: &mut SqliteConnection, control: &Control
          ON CONFLICT (name) DO UPDATE SET rev = excluded.rev, value = excluded.value",
     )
     .bind(&control.name)
-    .bind(stored_rev(control.rev)?)
+    .bind(stored(control.rev)?)
     .bind(control.value.to_vec())
     .execute(connection)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+fn stored(rev: u64) -> Result<i64, sqlx::Error> {
+    i64::try_from(rev).map_err(|_| unreadable("controls.rev", rev))
 }

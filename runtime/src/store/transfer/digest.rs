@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CarriedExecution, CarriedSignal, Counts, Parcel};
 use crate::history::decode;
-use crate::store::{RequestedStart, Token};
+use crate::store::{Control, RequestedStart, Token};
 use crate::time::Timestamp;
 
 /// The sum of a store, built parcel by parcel.

@@ -13,7 +13,7 @@ use crate::store::postgres::inbox::inbox_row_of;
 use crate::store::postgres::load::records_of;
 use crate::store::postgres::requests::requested_of;
 use crate::store::postgres::values::limit_of;
-use crate::store::postgres::{tokens, types};
+use crate::store::postgres::{controls, tokens, types};
 use crate::store::{CarriedExecution, CarriedSignal, Parcel, Place, RequestedStart};
 
 /// The most bytes of history that one parcel has, unless a single execution has more: they are in memory twice.

@@ -15,8 +15,8 @@ use crate::store::postgres::inbox::{self, RowKey};
 use crate::store::postgres::requests::{self, requested_of};
 use crate::store::postgres::values::{stored_rev, stored_run, stored_shard};
 use crate::store::postgres::writer::Work;
-use crate::store::postgres::{attributes, history, tokens};
-use crate::store::{CarriedExecution, CarriedSignal, Imported, Parcel, RequestedStart, Token};
+use crate::store::postgres::{attributes, controls, history, tokens};
+use crate::store::{CarriedExecution, CarriedSignal, Control, Imported, Parcel, RequestedStart, Token};
 use crate::time::Timestamp;
 
 /// Stores a parcel, or nothing of it.

@@ -10,8 +10,8 @@ use crate::store::sqlite::commit::Batch;
 use crate::store::sqlite::error::Fault;
 use crate::store::sqlite::executions::{self, keys_as_json, stored_rev};
 use crate::store::sqlite::values::{Sized, four, sixteen, sixty_four, sized};
-use crate::store::sqlite::{attributes, history, inbox, tokens};
-use crate::store::{CarriedExecution, CarriedSignal, Imported, InboxRow, Parcel, Token};
+use crate::store::sqlite::{attributes, controls, history, inbox, tokens};
+use crate::store::{CarriedExecution, CarriedSignal, Control, Imported, InboxRow, Parcel, Token};
 use crate::time::Timestamp;
 
 /// Stores a parcel. Needs a transaction; unless the answer is [`Imported::Whole`] it must be rolled back.

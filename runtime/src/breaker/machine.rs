@@ -4,31 +4,48 @@
 //! |---|---|---|
 //! | closed, n failures | a call may go | closed, n |
 //! | closed, n failures | healthy answer | closed, 0 |
-//! | closed, n failures | counted failure | closed, n + 1; at the limit: open |
+//! | closed, n failures | counted failure | closed, n + 1; at the limit, or when too many of the last calls are bad: open |
 //! | open | a call asks before the time | open; the call is parked |
 //! | open | a call asks at the time or later | half-open; the call is the probe |
 //! | half-open, probe out | a call asks | half-open; the call is parked |
 //! | half-open, no probe | a call asks | half-open; the call is the probe |
 //! | half-open | the probe is healthy | closed, 0 |
-//! | half-open | the probe fails | open |
+//! | half-open | the probe fails, or another node has the probe | open |
 //! | half-open | the probe is neutral or dropped | half-open, no probe |
-//! | forced | a call asks | forced; the call is parked |
-//! | any | forced open | forced |
-//! | any | closed by a person | closed, 0 |
+//! | forced open | a call asks | forced open; the call is parked |
+//! | forced closed | a call asks, or comes to whatever end | forced closed; the call goes |
+//! | any | a person or another node says so | as they say |
 //! | any | neutral answer; answer to a call of an earlier state | the same |
 //!
 //! Those parked get times one behind the other, so that a recovered service meets them one by one.
 
 use std::time::Duration;
 
+use super::window::{RatioPolicy, Window};
+
 /// The longest that staging delays anybody.
 const STAGING_MAX: Duration = Duration::from_secs(60);
 /// How often a call asks again behind a breaker that waits for a person.
 const FORCED_AGAIN: Duration = Duration::from_secs(30);
 
+/// When a breaker opens, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BreakerPolicy {
+    /// Counted failures in a row.
+    pub failures: u32,
+    /// How long nothing goes before one call probes.
+    pub open: Duration,
+    /// A share of the last calls that opens it too; `None` where only failures in a row do.
+    pub ratio: Option<RatioPolicy>,
+    /// How far apart those parked come back.
+    pub spacing: Duration,
+    /// How long a probe may take; then another node may send one.
+    pub probe_max: Duration,
+}
+
 /// Where a breaker stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BreakerState {
+pub enum BreakerState {
     /// Calls go.
     Closed {
         /// Counted failures in a row.
@@ -41,11 +58,10 @@ pub(crate) enum BreakerState {
     },
     /// One call at a time probes.
     HalfOpen,
-    /// Nothing goes until a person closes it.
-    Forced {
-        /// Why.
-        reason: String,
-    },
+    /// Nothing goes until a person says so.
+    ForcedOpen,
+    /// Everything goes until a person says so.
+    ForcedClosed,
 }
 
 #[derive(Debug)]
@@ -53,25 +69,37 @@ enum State {
     Closed { failures: u32 },
     Open { until: Duration },
     HalfOpen { probing: bool },
-    Forced { reason: String },
+    ForcedOpen,
+    ForcedClosed,
 }
 
 /// Leave for one call, to be settled exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     generation: u64,
-    probe: bool,
+    pub(crate) is_probe: bool,
 }
 
 /// What a call's end says of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It works.
     Healthy,
     /// It does not.
     Failed,
     /// Nothing.
     Neutral,
+}
+
+/// What the end of a call changed, and the other nodes have to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It opened, for so long.
+    Opened(Duration),
+    /// The probe was healthy.
+    Closed,
+    /// The probe said nothing: its place is free.
+    ProbeReturned,
 }
 
 /// The machine; times are the engine's monotonic ones.
@@ -82,59 +110,71 @@ pub(crate) struct Machine {
     generation: u64,
     /// Calls parked since it opened.
     parked: u32,
-    failures_max: u32,
-    open: Duration,
-    spacing: Duration,
+    window: Window,
+    policy: BreakerPolicy,
 }
 
 impl Machine {
-    /// A closed breaker that opens for `open` after `failures_max` failures in a row and lets those parked come back
-    /// `spacing` apart.
-    pub(crate) fn new(failures_max: u32, open: Duration, spacing: Duration) -> Self {
-        Self { state: State::Closed { failures: 0 }, generation: 0, parked: 0, failures_max, open, spacing }
+    /// A closed breaker.
+    pub(crate) fn new(policy: BreakerPolicy) -> Self {
+        Self { state: State::Closed { failures: 0 }, generation: 0, parked: 0, window: Window::default(), policy }
     }
 
     /// Lets a call go, or says how long it is parked.
     pub(crate) fn admit(&mut self, now: Duration) -> Result<Ticket, Duration> {
         match self.state {
-            State::Closed { .. } => Ok(Ticket { generation: self.generation, probe: false }),
+            State::Closed { .. } | State::ForcedClosed => Ok(Ticket { generation: self.generation, is_probe: false }),
             State::Open { until } if now < until => Err(self.park(until.saturating_sub(now))),
             State::Open { .. } => {
                 self.enter(State::HalfOpen { probing: true });
-                Ok(Ticket { generation: self.generation, probe: true })
+                Ok(Ticket { generation: self.generation, is_probe: true })
             }
-            State::HalfOpen { probing: true } => Err(self.park(self.open)),
+            State::HalfOpen { probing: true } => Err(self.park(self.policy.open)),
             State::HalfOpen { probing: false } => {
                 self.state = State::HalfOpen { probing: true };
-                Ok(Ticket { generation: self.generation, probe: true })
+                Ok(Ticket { generation: self.generation, is_probe: true })
             }
-            State::Forced { .. } => Err(self.park(FORCED_AGAIN)),
+            State::ForcedOpen => Err(self.park(FORCED_AGAIN)),
         }
     }
 
-    /// Takes a ticket back.
-    pub(crate) fn settle(&mut self, ticket: Ticket, verdict: Verdict, now: Duration) {
+    /// Takes a ticket back, after a call that took so long.
+    pub(crate) fn settle(&mut self, ticket: Ticket, verdict: Verdict, took: Duration, now: Duration) -> Option<Moved> {
         if ticket.generation != self.generation {
-            return;
+            return None;
         }
+        let is_too_bad = self.is_too_bad(verdict, took, now);
         match (&mut self.state, verdict) {
-            (State::Closed { failures }, Verdict::Healthy) => *failures = 0,
-            (State::Closed { failures }, Verdict::Failed) => {
-                *failures += 1;
-                if *failures >= self.failures_max {
-                    self.trip(now);
+            (State::Closed { failures }, verdict) => {
+                match verdict {
+                    Verdict::Healthy => *failures = 0,
+                    Verdict::Failed => *failures += 1,
+                    Verdict::Neutral => {}
                 }
+                (is_too_bad || *failures >= self.policy.failures).then(|| self.trip(now))
             }
-            (State::HalfOpen { .. }, Verdict::Healthy) if ticket.probe => self.close(),
-            (State::HalfOpen { .. }, Verdict::Failed) if ticket.probe => self.trip(now),
-            (State::HalfOpen { probing }, Verdict::Neutral) if ticket.probe => *probing = false,
-            _ => {}
+            (State::HalfOpen { .. }, Verdict::Healthy) if ticket.is_probe => {
+                self.close();
+                Some(Moved::Closed)
+            }
+            (State::HalfOpen { .. }, Verdict::Failed) if ticket.is_probe => Some(self.trip(now)),
+            (State::HalfOpen { probing }, Verdict::Neutral) if ticket.is_probe => {
+                *probing = false;
+                Some(Moved::ProbeReturned)
+            }
+            _ => None,
         }
     }
 
-    /// Opens it until a person closes it.
-    pub(crate) fn force_open(&mut self, reason: impl Into<String>) {
-        self.enter(State::Forced { reason: reason.into() });
+    /// Opens it until a person says otherwise.
+    pub(crate) fn force_open(&mut self) {
+        self.enter(State::ForcedOpen);
+        self.parked = 0;
+    }
+
+    /// Lets everything through until a person says otherwise.
+    pub(crate) fn force_closed(&mut self) {
+        self.enter(State::ForcedClosed);
         self.parked = 0;
     }
 
@@ -142,6 +182,15 @@ impl Machine {
     pub(crate) fn close(&mut self) {
         self.enter(State::Closed { failures: 0 });
         self.parked = 0;
+        self.window = Window::default();
+    }
+
+    /// Another node says that it is open.
+    pub(crate) fn open_until(&mut self, until: Duration) {
+        match &mut self.state {
+            State::Open { until: known } => *known = until,
+            _ => self.enter(State::Open { until }),
+        }
     }
 
     /// Where it stands.
@@ -150,13 +199,32 @@ impl Machine {
             State::Closed { failures } => BreakerState::Closed { failures: *failures },
             State::Open { until } => BreakerState::Open { remaining: until.saturating_sub(now) },
             State::HalfOpen { .. } => BreakerState::HalfOpen,
-            State::Forced { reason } => BreakerState::Forced { reason: reason.clone() },
+            State::ForcedOpen => BreakerState::ForcedOpen,
+            State::ForcedClosed => BreakerState::ForcedClosed,
         }
     }
 
-    fn trip(&mut self, now: Duration) {
-        self.enter(State::Open { until: now.saturating_add(self.open) });
+    /// How long it stays open.
+    pub(crate) fn open(&self) -> Duration {
+        self.policy.open
+    }
+
+    /// How long a probe may take.
+    pub(crate) fn probe_max(&self) -> Duration {
+        self.policy.probe_max
+    }
+
+    fn is_too_bad(&mut self, verdict: Verdict, took: Duration, now: Duration) -> bool {
+        let (State::Closed { .. }, Some(ratio)) = (&self.state, self.policy.ratio) else { return false };
+        let is_slow = ratio.slow_call.is_some_and(|slow| took >= slow);
+        verdict != Verdict::Neutral && self.window.count(ratio, is_slow || verdict == Verdict::Failed, now)
+    }
+
+    fn trip(&mut self, now: Duration) -> Moved {
+        self.enter(State::Open { until: now.saturating_add(self.policy.open) });
         self.parked = 0;
+        self.window = Window::default();
+        Moved::Opened(self.policy.open)
     }
 
     fn enter(&mut self, state: State) {
@@ -165,7 +233,7 @@ impl Machine {
     }
 
     fn park(&mut self, wait: Duration) -> Duration {
-        let staged = self.spacing.saturating_mul(self.parked).min(STAGING_MAX);
+        let staged = self.policy.spacing.saturating_mul(self.parked).min(STAGING_MAX);
         self.parked = self.parked.saturating_add(1);
         wait.saturating_add(staged)
     }
@@ -182,21 +250,25 @@ mod tests {
     const OPEN: Duration = Duration::from_secs(2);
     const SPACING: Duration = Duration::from_millis(2);
 
+    fn machine(failures: u32) -> Machine {
+        Machine::new(BreakerPolicy { failures, open: OPEN, ratio: None, spacing: SPACING, probe_max: OPEN })
+    }
+
     fn tripped() -> Machine {
-        let mut machine = Machine::new(2, OPEN, SPACING);
+        let mut machine = machine(2);
         for _ in 0..2 {
             let ticket = machine.admit(Duration::ZERO).unwrap();
-            machine.settle(ticket, Verdict::Failed, Duration::ZERO);
+            machine.settle(ticket, Verdict::Failed, Duration::ZERO, Duration::ZERO);
         }
         machine
     }
 
     #[test]
     fn it_opens_after_so_many_failures_in_a_row_and_not_before() {
-        let mut machine = Machine::new(2, OPEN, SPACING);
+        let mut machine = machine(2);
         for verdict in [Verdict::Failed, Verdict::Healthy, Verdict::Failed, Verdict::Neutral] {
             let ticket = machine.admit(Duration::ZERO).unwrap();
-            machine.settle(ticket, verdict, Duration::ZERO);
+            machine.settle(ticket, verdict, Duration::ZERO, Duration::ZERO);
         }
         assert_eq!(machine.state(Duration::ZERO), BreakerState::Closed { failures: 1 });
         assert_eq!(tripped().state(Duration::ZERO), BreakerState::Open { remaining: OPEN });
@@ -215,10 +287,10 @@ mod tests {
         let mut machine = tripped();
         let probe = machine.admit(OPEN).unwrap();
         assert!(machine.admit(OPEN).is_err(), "a second call went beside the probe");
-        machine.settle(probe, Verdict::Failed, OPEN);
+        machine.settle(probe, Verdict::Failed, Duration::ZERO, OPEN);
         assert_eq!(machine.state(OPEN), BreakerState::Open { remaining: OPEN });
         let probe = machine.admit(OPEN * 2).unwrap();
-        machine.settle(probe, Verdict::Healthy, OPEN * 2);
+        machine.settle(probe, Verdict::Healthy, Duration::ZERO, OPEN * 2);
         assert_eq!(machine.state(OPEN * 2), BreakerState::Closed { failures: 0 });
     }
 
@@ -226,52 +298,52 @@ mod tests {
     fn a_probe_that_says_nothing_gives_its_place_to_the_next_call() {
         let mut machine = tripped();
         let probe = machine.admit(OPEN).unwrap();
-        machine.settle(probe, Verdict::Neutral, OPEN);
+        machine.settle(probe, Verdict::Neutral, Duration::ZERO, OPEN);
         assert_eq!(machine.state(OPEN), BreakerState::HalfOpen);
         assert!(machine.admit(OPEN).is_ok());
     }
 
     #[test]
     fn an_answer_to_a_call_of_before_does_not_count() {
-        let mut machine = Machine::new(1, OPEN, SPACING);
+        let mut machine = machine(1);
         let (slow, failing) = (machine.admit(Duration::ZERO).unwrap(), machine.admit(Duration::ZERO).unwrap());
-        machine.settle(failing, Verdict::Failed, Duration::ZERO);
-        machine.settle(slow, Verdict::Healthy, Duration::ZERO);
+        machine.settle(failing, Verdict::Failed, Duration::ZERO, Duration::ZERO);
+        machine.settle(slow, Verdict::Healthy, Duration::ZERO, Duration::ZERO);
         assert!(matches!(machine.state(Duration::ZERO), BreakerState::Open { .. }));
     }
 
     #[test]
     fn an_old_failure_does_not_count_after_a_person_closed_it() {
-        let mut machine = Machine::new(1, OPEN, SPACING);
+        let mut machine = machine(1);
         let old = machine.admit(Duration::ZERO).unwrap();
-        machine.force_open("maintenance");
+        machine.force_open();
         machine.close();
-        machine.settle(old, Verdict::Failed, Duration::ZERO);
+        machine.settle(old, Verdict::Failed, Duration::ZERO, Duration::ZERO);
         assert_eq!(machine.state(Duration::ZERO), BreakerState::Closed { failures: 0 });
     }
 
     #[test]
     fn an_old_probe_does_not_give_away_the_place_of_a_new_one() {
-        let mut machine = Machine::new(1, OPEN, SPACING);
+        let mut machine = machine(1);
         let trip = |machine: &mut Machine, now| {
             let ticket = machine.admit(now).unwrap();
-            machine.settle(ticket, Verdict::Failed, now);
+            machine.settle(ticket, Verdict::Failed, Duration::ZERO, now);
         };
         trip(&mut machine, Duration::ZERO);
         let old = machine.admit(OPEN).unwrap();
         machine.close();
         trip(&mut machine, OPEN);
         machine.admit(OPEN * 2).unwrap();
-        machine.settle(old, Verdict::Neutral, OPEN * 2);
+        machine.settle(old, Verdict::Neutral, Duration::ZERO, OPEN * 2);
         assert!(machine.admit(OPEN * 2).is_err(), "a second call went beside the probe");
     }
 
     #[test]
     fn a_forced_breaker_stays_open_until_a_person_closes_it() {
-        let mut machine = Machine::new(1, OPEN, SPACING);
+        let mut machine = machine(1);
         let before = machine.admit(Duration::ZERO).unwrap();
-        machine.force_open("REJECTED");
-        machine.settle(before, Verdict::Healthy, Duration::ZERO);
+        machine.force_open();
+        machine.settle(before, Verdict::Healthy, Duration::ZERO, Duration::ZERO);
         assert_eq!(machine.admit(Duration::from_secs(86_400)), Err(FORCED_AGAIN));
         machine.close();
         assert!(machine.admit(Duration::ZERO).is_ok());
@@ -300,7 +372,7 @@ mod tests {
     proptest! {
         #[test]
         fn there_is_never_more_than_one_probe_and_its_place_always_comes_back(steps in prop::collection::vec(step(), 1..200)) {
-            let mut machine = Machine::new(2, OPEN, SPACING);
+            let mut machine = machine(2);
             let (mut now, mut under_way, mut next) = (Duration::ZERO, BTreeMap::new(), 0u64);
             for step in steps {
                 match step {
@@ -313,14 +385,14 @@ mod tests {
                     Step::Settle(which, verdict) if !under_way.is_empty() => {
                         let key = *under_way.keys().nth(which % under_way.len()).unwrap();
                         let ticket = under_way.remove(&key).unwrap();
-                        machine.settle(ticket, verdict, now);
+                        machine.settle(ticket, verdict, Duration::ZERO, now);
                     }
                     Step::Settle(..) => {}
                     Step::Pass(ms) => now += Duration::from_millis(ms),
-                    Step::Force => machine.force_open("by hand"),
+                    Step::Force => machine.force_open(),
                     Step::Close => machine.close(),
                 }
-                let probes = under_way.values().filter(|t| t.probe && t.generation == machine.generation).count();
+                let probes = under_way.values().filter(|t| t.is_probe && t.generation == machine.generation).count();
                 prop_assert!(probes <= 1);
                 if let State::HalfOpen { probing } = machine.state {
                     prop_assert_eq!(probing, probes == 1);
@@ -328,9 +400,9 @@ mod tests {
             }
             // Once every call has ended, the service can be reached again: it is never shut out for good.
             for ticket in under_way.into_values() {
-                machine.settle(ticket, Verdict::Neutral, now);
+                machine.settle(ticket, Verdict::Neutral, Duration::ZERO, now);
             }
-            if !matches!(machine.state, State::Forced { .. }) {
+            if !matches!(machine.state, State::ForcedOpen) {
                 prop_assert!(machine.admit(now + OPEN).is_ok());
             }
         }

@@ -1,0 +1,322 @@
+//! Circuit breakers: what keeps calls from a service that fails, and lets one of them through now and then.
+//!
+//! A program has one for each downstream, and one for each part of it that somebody or something ever shut (a payment
+//! channel, say). Nodes that share a store share where their breakers stand, so that a fleet sends one probe and not one a
+//! node: while a breaker is open, at most one call of all nodes is under way as its probe, and its place always comes back.
+//! What a person decides outlives restarts.
+
+mod keeping;
+mod machine;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod view;
+mod window;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use keeping::Keeper;
+pub use machine::{BreakerPolicy, BreakerState, Verdict};
+pub use view::{BreakerPosition, BreakerView};
+pub use window::RatioPolicy;
+
+use machine::{Machine, Moved, Ticket};
+
+use crate::activity::ActivityFailure;
+use crate::engine::Clock;
+use crate::history::{Failure, FailureClass};
+use crate::store::StoreError;
+
+/// Parts of one downstream that may have a breaker of their own; more are one fault of all, and the downstream's own moves.
+const KEYS_MAX: usize = 1000;
+
+/// The name of a breaker: `payments`, or `payments/alipay` for a part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BreakerName {
+    /// What it protects.
+    pub downstream: String,
+    /// The part of it.
+    pub key: Option<String>,
+}
+
+impl BreakerName {
+    /// The breaker of a downstream, or of a part of it.
+    pub fn new(downstream: impl Into<String>, key: Option<&str>) -> Self {
+        Self { downstream: downstream.into(), key: key.map(str::to_owned) }
+    }
+}
+
+impl fmt::Display for BreakerName {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.downstream)?;
+        self.key.as_ref().map_or(Ok(()), |key| write!(to, "/{key}"))
+    }
+}
+
+impl From<&str> for BreakerName {
+    fn from(name: &str) -> Self {
+        let (downstream, key) = name.split_once('/').map_or((name, None), |(downstream, key)| (downstream, Some(key)));
+        Self::new(downstream, key)
+    }
+}
+
+/// What a person, or a refusal that only a person can mend, makes of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Open until a person says otherwise.
+    ForceOpen,
+    /// Closed until a person says otherwise, whatever comes of the calls.
+    ForceClosed,
+    /// Closed, and left to itself.
+    Close,
+}
+
+/// Why a breaker was not set.
+#[derive(Debug, thiserror::Error)]
+pub enum BreakerError {
+    /// There is none of this name.
+    #[error("there is no downstream {name:?}: they are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// It is set on this node, and the store did not take it in.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The breakers of a program, in this process; clones share them.
+#[derive(Clone)]
+pub struct Breakers(Arc<Inner>);
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+struct State {
+    downstreams: BTreeMap<String, BreakerPolicy>,
+    machines: BTreeMap<BreakerName, Standing>,
+    /// Where the keeper of the present node listens.
+    keeper: Option<mpsc::UnboundedSender<Told>>,
+}
+
+struct Standing {
+    machine: Machine,
+    reason: Option<String>,
+    actor: Option<String>,
+}
+
+/// What the keeper is told.
+enum Told {
+    /// A call's end moved a breaker.
+    Moved(BreakerName, Moved),
+    /// A call would be the probe.
+    Claim(BreakerName, oneshot::Sender<bool>),
+    /// A breaker is set by hand; on this node it is already.
+    Set { name: BreakerName, setting: Setting, reason: String, actor: String, done: oneshot::Sender<Result<(), StoreError>> },
+}
+
+impl Breakers {
+    /// No breakers yet; times are `clock`'s.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let state = State { downstreams: BTreeMap::new(), machines: BTreeMap::new(), keeper: None };
+        Self(Arc::new(Inner { clock, state: Mutex::new(state) }))
+    }
+
+    /// Adds the breaker of a downstream.
+    #[must_use]
+    pub fn add(&self, downstream: &str, policy: BreakerPolicy) -> Breaker {
+        let mut state = self.lock();
+        state.downstreams.insert(downstream.to_owned(), policy);
+        state.standing(&BreakerName::new(downstream, None));
+        drop(state);
+        Breaker { all: self.clone(), downstream: downstream.to_owned() }
+    }
+
+    /// Every breaker, by name; those of parts only when they do not simply let everything through.
+    pub fn views(&self) -> Vec<BreakerView> {
+        let now = self.0.clock.monotonic();
+        let state = self.lock();
+        let views = state.machines.iter().map(|(name, standing)| {
+            BreakerView::new(name, &standing.machine.state(now), standing.reason.clone(), standing.actor.clone())
+        });
+        views.filter(|view| view.key.is_none() || view.position != BreakerPosition::Closed).collect()
+    }
+
+    /// Sets a breaker by hand, here at once and for all nodes when this returns.
+    ///
+    /// # Errors
+    /// [`BreakerError`].
+    pub async fn set(&self, name: &BreakerName, setting: Setting, reason: &str, actor: &str) -> Result<(), BreakerError> {
+        let (done, answered) = oneshot::channel();
+        {
+            let mut state = self.lock();
+            if !state.downstreams.contains_key(&name.downstream) {
+                let known = state.downstreams.keys().cloned().collect::<Vec<_>>().join(", ");
+                return Err(BreakerError::Unknown { name: name.downstream.clone(), known });
+            }
+            let name = state.set(name, setting, reason, actor);
+            let told = Told::Set { name, setting, reason: reason.into(), actor: actor.into(), done };
+            if !state.tell(told) {
+                return Ok(());
+            }
+        }
+        answered.await.unwrap_or(Err(StoreError::Closed)).map_err(BreakerError::Store)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn standing(&mut self, name: &BreakerName) -> &mut Standing {
+        let policy = self.downstreams.get(&name.downstream).copied().unwrap_or(NEVER_BY_ITSELF);
+        // A part opens by force only.
+        let policy = if name.key.is_some() { BreakerPolicy { failures: u32::MAX, ratio: None, ..policy } } else { policy };
+        let standing = || Standing { machine: Machine::new(policy), reason: None, actor: None };
+        self.machines.entry(name.clone()).or_insert_with(standing)
+    }
+
+    /// Sets a breaker of this node; the name of the one that was set.
+    fn set(&mut self, name: &BreakerName, setting: Setting, reason: &str, actor: &str) -> BreakerName {
+        let keys = self.machines.keys().filter(|known| known.downstream == name.downstream).count();
+        let is_known = self.machines.contains_key(name);
+        let name = if is_known || keys <= KEYS_MAX { name.clone() } else { BreakerName::new(name.downstream.as_str(), None) };
+        let standing = self.standing(&name);
+        (standing.reason, standing.actor) = match setting {
+            Setting::ForceOpen | Setting::ForceClosed => (Some(reason.to_owned()), Some(actor.to_owned())),
+            Setting::Close => (None, None),
+        };
+        match setting {
+            Setting::ForceOpen => standing.machine.force_open(),
+            Setting::ForceClosed => standing.machine.force_closed(),
+            Setting::Close => standing.machine.close(),
+        }
+        name
+    }
+
+    /// Whether there is a keeper to tell.
+    fn tell(&self, told: Told) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.send(told).is_ok())
+    }
+}
+
+const NEVER_BY_ITSELF: BreakerPolicy = BreakerPolicy {
+    failures: u32::MAX,
+    open: Duration::from_secs(2),
+    ratio: None,
+    spacing: Duration::ZERO,
+    probe_max: Duration::ZERO,
+};
+
+/// The breaker of one downstream, with those of its parts, as its calls use it.
+#[derive(Clone)]
+pub struct Breaker {
+    all: Breakers,
+    downstream: String,
+}
+
+impl Breaker {
+    /// Leave for one call; `key` is the part of the downstream that it goes to.
+    ///
+    /// # Errors
+    /// A neutral [`ActivityFailure`] that says what holds the call back, and for how long.
+    pub async fn admit(&self, key: Option<&str>) -> Result<Permit, ActivityFailure> {
+        let whole = BreakerName::new(self.downstream.as_str(), None);
+        let part = key.map(|key| BreakerName::new(self.downstream.as_str(), Some(key)));
+        let (ticket, claimed) = {
+            let now = self.all.0.clock.monotonic();
+            let mut state = self.all.lock();
+            if let Some(part) = part.filter(|part| state.machines.contains_key(part)) {
+                state.admit(&part, now)?;
+            }
+            let ticket = state.admit(&whole, now)?;
+            let (claim, claimed) = oneshot::channel();
+            let asks = ticket.is_probe && state.tell(Told::Claim(whole.clone(), claim));
+            (ticket, asks.then_some(claimed))
+        };
+        // From here on the place of a probe comes back, whatever becomes of this call.
+        let permit = Permit { breaker: self.clone(), ticket, began: self.all.0.clock.monotonic(), verdict: Verdict::Neutral };
+        let may_go = match claimed {
+            Some(claimed) => claimed.await.unwrap_or(false),
+            None => true,
+        };
+        if may_go {
+            return Ok(permit);
+        }
+        let mut state = self.all.lock();
+        let standing = state.standing(&whole);
+        Err(held_back(&whole, standing, standing.machine.open()))
+    }
+
+    /// Opens the breaker of a part, or of all of it where no part is named, until a person closes it: the service refuses us
+    /// in a way that only a person can mend.
+    pub fn refused(&self, key: Option<&str>, reason: &str) {
+        let name = BreakerName::new(self.downstream.as_str(), key);
+        let mut state = self.all.lock();
+        let name = state.set(&name, Setting::ForceOpen, reason, &self.downstream);
+        let (done, _) = oneshot::channel();
+        let actor = self.downstream.clone();
+        state.tell(Told::Set { name, setting: Setting::ForceOpen, reason: reason.to_owned(), actor, done });
+    }
+}
+
+impl State {
+    fn admit(&mut self, name: &BreakerName, now: Duration) -> Result<Ticket, ActivityFailure> {
+        let standing = self.standing(name);
+        let admitted = standing.machine.admit(now);
+        admitted.map_err(|wait| held_back(name, standing, wait))
+    }
+}
+
+/// Nothing was sent; where only a person can change that, the failure says so.
+fn held_back(name: &BreakerName, standing: &Standing, wait: Duration) -> ActivityFailure {
+    let mut failure = ActivityFailure::parked(format!("breaker of {name}"), wait);
+    if let (BreakerState::ForcedOpen, Some(reason)) = (standing.machine.state(Duration::ZERO), &standing.reason) {
+        let message = format!("held back by the breaker of {name} until a person closes it: {reason}");
+        failure.failure = Failure::new(FailureClass::Neutral, "parked", message);
+    }
+    failure
+}
+
+/// A call's leave; it comes back when it is dropped, and so also when the call is.
+pub struct Permit {
+    breaker: Breaker,
+    ticket: Ticket,
+    began: Duration,
+    verdict: Verdict,
+}
+
+impl Permit {
+    /// What the call came to; without it, nothing is known.
+    pub fn settle(&mut self, verdict: Verdict) {
+        self.verdict = verdict;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let now = self.breaker.all.0.clock.monotonic();
+        let name = BreakerName::new(self.breaker.downstream.as_str(), None);
+        let mut state = self.breaker.all.lock();
+        let took = now.saturating_sub(self.began);
+        let Some(moved) = state.standing(&name).machine.settle(self.ticket, self.verdict, took, now) else { return };
+        state.tell(Told::Moved(name, moved));
+        drop(state);
+        let downstream = self.breaker.downstream.as_str();
+        match moved {
+            Moved::Opened(_) => tracing::warn!(downstream, "the circuit breaker opened: the downstream fails"),
+            Moved::Closed => tracing::info!(downstream, "the circuit breaker closed: the downstream answers"),
+            Moved::ProbeReturned => {}
+        }
+    }
+}

@@ -309,7 +309,7 @@ async fn a_rejected_close_is_a_fault_of_ours_no_retry_storm_a_person_and_the_cha
         node.pass(Duration::from_secs(600)).await;
         assert_eq!(node.shop.sent("close-payment").len(), 1, "no retry storm");
 
-        node.downstreams.close("payments", Some("bank")).unwrap();
+        node.close_breaker(Some("bank")).await;
         node.retry("o-1", "review-close-payment").await;
         assert_eq!(node.ended("o-1").await, cancelled(json!([])));
         assert_eq!(node.ended("o-2").await, cancelled(json!([])));
@@ -334,7 +334,7 @@ async fn a_rejected_close_that_a_person_resolves_or_skips_holds_nothing_up() {
         eventually("the others go on", others).await;
 
         node.decide("o-1", "review-close-payment", action, "seen at the channel").await;
-        node.downstreams.close("payments", None).unwrap();
+        node.close_breaker(None).await;
 
         assert_eq!(node.ended("o-1").await, cancelled(refunds));
         assert_eq!(node.shop.sent("close-payment").len(), 1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use overdue_activities::{DownstreamConfig, init_crypto};
 use overdue_runtime::activity::ActivityRegistry;
-use overdue_runtime::breaker::Breakers;
+use overdue_runtime::breaker::{BreakerName, Breakers, Setting};
 use overdue_runtime::client::{
     ActionOutcome, Client, ClientError, Explanation, SignalOutcome, SignalRequest, StartRequest, StartResponse,
 };
@@ -135,6 +135,11 @@ impl Node {
         let environment = self.scans.within(&self.environment);
         (self.client, self.breakers) = boot(&self.store, &environment, &setup, &self.shop).await;
         self.setup = setup;
+    }
+
+    /// A person closes a breaker of the payment service.
+    pub(crate) async fn close_breaker(&self, channel: Option<&str>) {
+        self.breakers.set(&BreakerName::new("payments", channel), Setting::Close, "mended", "ops").await.unwrap();
     }
 
     /// The process ends without warning, its store is moved into a new file, and a new process serves that one.

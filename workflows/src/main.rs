@@ -1,7 +1,6 @@
 //! The `overdue` program: the shop's workflows and activities, put together.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, Command, FromArgMatches};
 use overdue_activities::DownstreamsConfig;

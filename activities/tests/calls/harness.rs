@@ -1,7 +1,8 @@
 //! A service that answers as it is told, and the registered calls that ask it.
 
-use overdue_activities::{DownstreamConfig, Downstreams, DownstreamsConfig, init_crypto, register};
+use overdue_activities::{DownstreamConfig, DownstreamsConfig, init_crypto, register};
 use overdue_runtime::activity::{ActivityContext, ActivityFailure, ActivityRegistry};
+use overdue_runtime::breaker::{BreakerError, BreakerName, Breakers, Setting};
 use overdue_runtime::history::FailureClass;
 use overdue_runtime::testing::{ManualClock, manual_environment};
 use overdue_runtime::{Payload, WorkflowKey};
@@ -15,7 +16,7 @@ pub(crate) const KEY: &str = "order-timeout/o-1/step";
 /// The registered calls.
 pub(crate) struct Calls {
     pub(crate) activities: ActivityRegistry,
-    pub(crate) downstreams: Downstreams,
+    pub(crate) breakers: Breakers,
     pub(crate) clock: ManualClock,
 }
 
@@ -34,8 +35,13 @@ impl Calls {
         init_crypto();
         let (environment, clock) = manual_environment(NOW.parse().unwrap(), 7);
         let mut activities = ActivityRegistry::default();
-        let downstreams = register(&mut activities, config, &environment).unwrap();
-        Self { activities, downstreams, clock }
+        let breakers = register(&mut activities, config, &environment).unwrap();
+        Self { activities, breakers, clock }
+    }
+
+    /// A person sets a breaker.
+    pub(crate) async fn set(&self, downstream: &str, key: Option<&str>, setting: Setting) -> Result<(), BreakerError> {
+        self.breakers.set(&BreakerName::new(downstream, key), setting, "maintenance", "ops").await
     }
 
     /// One attempt.

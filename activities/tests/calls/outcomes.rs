@@ -1,6 +1,6 @@
 //! Every outcome of every call, and the exact request that asks for it.
 
-use overdue_runtime::activity::{BreakerPanel, BreakerPosition};
+use overdue_runtime::breaker::{BreakerPosition, Setting};
 use serde_json::{Value, json};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer};
@@ -242,10 +242,10 @@ async fn a_rejected_close_shuts_its_channel_and_no_other_until_a_person_opens_it
     assert_eq!(received(&shop).await.len(), 1, "nothing more is sent to the channel");
     assert!(status("paypal").await.is_ok());
 
-    let shut = calls.downstreams.breakers().into_iter().find(|breaker| breaker.key.as_deref() == Some("alipay")).unwrap();
+    let shut = calls.breakers.views().into_iter().find(|breaker| breaker.key.as_deref() == Some("alipay")).unwrap();
     assert_eq!((shut.downstream.as_str(), shut.position), ("payments", BreakerPosition::ForcedOpen));
     assert_eq!(shut.reason.as_deref(), Some("close-payment was answered REJECTED: bad signature"));
-    calls.downstreams.close("payments", Some("alipay")).unwrap();
+    calls.set("payments", Some("alipay"), Setting::Close).await.unwrap();
     assert!(status("alipay").await.is_ok());
 }
 
@@ -253,14 +253,14 @@ async fn a_rejected_close_shuts_its_channel_and_no_other_until_a_person_opens_it
 async fn an_operators_breaker_holds_back_its_downstream_until_it_is_closed() {
     let shop = service(json(200, json!({ "outcome": "RELEASED" }))).await;
     let calls = Calls::to(&shop.uri(), |_| {});
-    calls.downstreams.force_open("stock", None, "maintenance").unwrap();
+    calls.set("stock", None, Setting::ForceOpen).await.unwrap();
     assert_eq!(
         calls.call("release-stock", crate::harness::release()).await.unwrap_err().parked_by.as_deref(),
         Some("breaker of stock")
     );
-    calls.downstreams.close("stock", None).unwrap();
+    calls.set("stock", None, Setting::Close).await.unwrap();
     assert!(calls.call("release-stock", crate::harness::release()).await.is_ok());
-    assert!(calls.downstreams.close("billing", None).is_err());
+    assert!(calls.set("billing", None, Setting::Close).await.is_err());
 }
 
 #[tokio::test]

@@ -204,9 +204,10 @@ impl State {
         name
     }
 
-    /// Whether there is a keeper to tell.
+    /// Whether there is a keeper to tell, or was one: what is told to one that has ended is dropped, and with it what waits for
+    /// an answer.
     fn tell(&self, told: Told) -> bool {
-        self.keeper.as_ref().is_some_and(|keeper| keeper.send(told).is_ok())
+        self.keeper.as_ref().map(|keeper| drop(keeper.send(told))).is_some()
     }
 }
 

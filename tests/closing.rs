@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use overdue_runtime::breaker::BreakerPosition;
 use overdue_runtime::client::SignalOutcome;
 use overdue_runtime::engine::OperatorAction;
+use overdue_runtime::engine::breaker::BreakerPosition;
 use overdue_runtime::testing::eventually;
 use serde_json::{Value, json};
 

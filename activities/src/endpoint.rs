@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use overdue_runtime::activity::{ActivityContext, ActivityFailure, ActivityOptions, DispatchLimit, Exhausted};
-use overdue_runtime::breaker::{Breaker, Breakers};
 use overdue_runtime::engine::Environment;
+use overdue_runtime::engine::breaker::{Breaker, Breakers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use overdue_runtime::activity::{ActivityRegistry, Exhausted};
-use overdue_runtime::breaker::Breakers;
 use overdue_runtime::engine::Environment;
+use overdue_runtime::engine::breaker::Breakers;
 
 use crate::client::HttpClient;
 use crate::config::DownstreamsConfig;

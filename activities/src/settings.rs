@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use overdue_runtime::activity::RetryPolicy;
-use overdue_runtime::breaker::{BreakerPolicy, RatioPolicy};
+use overdue_runtime::engine::breaker::{BreakerPolicy, RatioPolicy};
 use url::Url;
 
 use crate::config::{AuthConfig, BreakerConfig, DownstreamConfig, Hidden, RateConfig, RetryConfig};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use overdue_runtime::activity::ActivityFailure;
-use overdue_runtime::breaker::{Breaker, BreakerPolicy};
 use overdue_runtime::engine::Environment;
+use overdue_runtime::engine::breaker::{Breaker, BreakerPolicy};
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt};
 

@@ -4,7 +4,6 @@
 //! command line around them.
 
 pub mod activity;
-pub mod breaker;
 pub mod cli;
 pub mod client;
 mod duration;

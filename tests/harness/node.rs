@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use overdue_activities::{DownstreamConfig, init_crypto};
 use overdue_runtime::activity::ActivityRegistry;
-use overdue_runtime::breaker::{BreakerName, Breakers, Setting};
 use overdue_runtime::client::{
     ActionOutcome, Client, ClientError, Explanation, SignalOutcome, SignalRequest, StartRequest, StartResponse,
 };
+use overdue_runtime::engine::breaker::{BreakerName, Breakers, Setting};
 use overdue_runtime::engine::{Clock, Engine, EngineConfig, Environment, OperatorAction, Registries};
 use overdue_runtime::store::{CopyReport, SqliteStore, Store, copy};
 use overdue_runtime::testing::{ManualClock, eventually, manual_environment};

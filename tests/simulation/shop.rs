@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::pending;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use overdue_activities::{Incoming, NoAnswer, Outgoing, Wire};
-use overdue_runtime::breaker::{BreakerPosition, Breakers};
+use overdue_runtime::engine::breaker::{BreakerPosition, Breakers};
 use overdue_runtime::simulation::{Dice, Judge, Process, Simulation};
 use overdue_workflows::sandbox::{Shop, Told};
 use tokio::sync::oneshot;

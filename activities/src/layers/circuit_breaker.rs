@@ -3,7 +3,7 @@
 //! Only transient failures count, and only a 2xx heals: an answer of 4xx says nothing of the service's health. A call
 //! that may not go is parked and costs no attempt. The breaker of a channel opens only by force.
 
-use overdue_runtime::breaker::{Breaker, Verdict};
+use overdue_runtime::engine::breaker::{Breaker, Verdict};
 use overdue_runtime::history::FailureClass;
 use tower::ServiceExt;
 

@@ -2,7 +2,7 @@
 
 use overdue_activities::{DownstreamConfig, DownstreamsConfig, init_crypto, register};
 use overdue_runtime::activity::{ActivityContext, ActivityFailure, ActivityRegistry};
-use overdue_runtime::breaker::{BreakerError, BreakerName, Breakers, Setting};
+use overdue_runtime::engine::breaker::{BreakerError, BreakerName, Breakers, Setting};
 use overdue_runtime::history::FailureClass;
 use overdue_runtime::testing::{ManualClock, manual_environment};
 use overdue_runtime::{Payload, WorkflowKey};

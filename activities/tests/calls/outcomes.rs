@@ -1,6 +1,6 @@
 //! Every outcome of every call, and the exact request that asks for it.
 
-use overdue_runtime::breaker::{BreakerPosition, Setting};
+use overdue_runtime::engine::breaker::{BreakerPosition, Setting};
 use serde_json::{Value, json};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer};

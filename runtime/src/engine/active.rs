@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::attempt::effective;
+use super::breaker::Breakers;
 use super::notes::{BlockedNote, Notes};
 use super::start::Start;
 use super::tombstone::Tombstone;
 use super::wake::wake_at;
 use super::{BLOCKED_BACKOFF, Call};
 use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry};
-use crate::breaker::Breakers;
 use crate::fault::{Bug, planted};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
 use crate::payload::Payload;

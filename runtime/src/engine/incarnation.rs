@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::FutureExt;
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot, watch};
 
+use super::breaker::Keeper;
 use super::committer::{Committer, LaneRequest};
 use super::core::{Core, Message};
 use super::lease::Lease;
@@ -21,7 +22,6 @@ use super::shell::{Shell, ShellEnd};
 use super::steward::Steward;
 use super::store_clock::StoreClock;
 use super::{Environment, Input, Registries};
-use crate::breaker::Keeper;
 use crate::fault::{Bug, planted};
 use crate::id::WorkflowKey;
 use crate::store::{Fence, NewNode, Sharing, Store, StoreError};

@@ -8,6 +8,7 @@ mod active;
 mod ask;
 mod attempt;
 mod balance;
+pub mod breaker;
 mod call;
 mod committer;
 mod core;

@@ -10,8 +10,8 @@ use super::Api;
 use super::access::Caller;
 use super::problem::Problem;
 use super::request::{Body, Target};
-use crate::breaker::{BreakerError, BreakerName, BreakerView, Setting};
 use crate::client::{ClientError, check_reason};
+use crate::engine::breaker::{BreakerError, BreakerName, BreakerView, Setting};
 
 /// Which breaker, and why.
 #[derive(Deserialize, ToSchema)]

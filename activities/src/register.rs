@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use overdue_runtime::activity::{ActivityRegistry, BreakerPanel, BreakerPosition, BreakerView, Exhausted, NoSuchBreaker};
+use async_trait::async_trait;
+use overdue_runtime::activity::{
+    ActivityRegistry, BreakerPanel, BreakerPosition, BreakerView, Exhausted, NoSuchBreaker, StartCheck,
+};
 use overdue_runtime::engine::Environment;
 
 use crate::client::HttpClient;
@@ -13,6 +16,8 @@ use crate::error::ConfigError;
 use crate::layers::{BreakerState, Breakers, Next};
 use crate::orders::{self, CancelOrder, ConfirmPaid};
 use crate::payments::{self, ClosePayment, RefundPayment, RefundStatus, VoidPayment};
+use crate::settings::{Keys, Settings};
+use crate::sql::{OrdersTable, Table};
 use crate::stock::{self, ReleaseStock};
 use crate::wire::{Wire, WireClient};
 
@@ -51,7 +56,15 @@ fn register_calls(
     let (attention, fail) = (Exhausted::NeedsAttention, Exhausted::Fail);
 
     let calls = [&orders::CANCEL_ORDER, &orders::CONFIRM_PAID];
-    let orders = Downstream::new("orders", &config.orders, &calls, client, environment)?;
+    let (orders, orders_table) = match &config.orders.sql {
+        None => (Downstream::new("orders", &config.orders, &calls, client, environment)?, None),
+        Some(sql) => {
+            let settings = Settings::check("orders", &config.orders)?;
+            let table = Table::check(&Keys("downstreams.orders.sql".to_owned()), sql, settings.timeout)?;
+            let table = OrdersTable::new(table, &settings, environment);
+            (Downstream::new("orders", &config.orders, &calls, &table, environment)?, Some(table))
+        }
+    };
     activities.register(CancelOrder(orders.endpoint(&orders::CANCEL_ORDER, attention)?));
     activities.register(ConfirmPaid(orders.endpoint(&orders::CONFIRM_PAID, attention)?));
 
@@ -75,13 +88,26 @@ fn register_calls(
             ("coupons", coupons.breakers),
             ("payments", payments.breakers),
         ],
+        orders_table,
     })
+}
+
+#[async_trait]
+impl StartCheck for Downstreams {
+    /// That the order table is as its statements say, where there is one. A service over HTTP may come up later.
+    async fn check(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        match &self.orders_table {
+            Some(table) => Ok(table.check().await?),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The breakers of all downstreams, for a person to look at and to set.
 #[derive(Clone)]
 pub struct Downstreams {
     breakers: Vec<(&'static str, Breakers)>,
+    orders_table: Option<OrdersTable>,
 }
 
 impl BreakerPanel for Downstreams {
@@ -118,6 +144,11 @@ fn view(downstream: &str, channel: Option<String>, state: BreakerState) -> Break
 }
 
 impl Downstreams {
+    /// The order table, where the order service is one.
+    pub fn orders_table(&self) -> Option<&OrdersTable> {
+        self.orders_table.as_ref()
+    }
+
     fn of(&self, downstream: &str) -> Result<&Breakers, NoSuchBreaker> {
         let found = self.breakers.iter().find(|(name, _)| *name == downstream);
         found.map(|(_, breakers)| breakers).ok_or_else(|| {

@@ -25,7 +25,9 @@ async fn main() -> ExitCode {
             let downstreams: DownstreamsConfig = config.section("downstreams")?.ok_or(
                 "say where the shop's services are: [downstreams.orders] url = \"…\", and likewise stock, coupons and payments",
             )?;
-            code.breakers = Some(Arc::new(overdue_activities::register(&mut code.activities, &downstreams, environment)?));
+            let downstreams = Arc::new(overdue_activities::register(&mut code.activities, &downstreams, environment)?);
+            code.start_checks.push(downstreams.clone());
+            code.breakers = Some(downstreams);
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         })
         .command(demo, |matches| Box::pin(async move { Ok(demo::run(demo::Options::from_arg_matches(&matches)?).await?) }))

@@ -1,11 +1,12 @@
 //! What an order's row says to a question, when the update changed nothing: pure.
 
+use std::time::Duration;
+
 use overdue_runtime::Timestamp;
 use overdue_runtime::activity::ActivityFailure;
 use serde_json::{Map, Value, json};
 
 use super::failure::Teller;
-use std::time::Duration;
 
 /// What a status means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,9 @@ pub(crate) enum Meaning {
 
 /// How long until an order that is still being created is asked for again.
 const CREATING_WAIT: Duration = Duration::from_secs(5);
+
+/// The type of failures that are a row's own: a person must say what it means.
+pub(crate) const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
 /// An order's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ pub(crate) fn lost(
         (Question::ConfirmPaid { .. }, Meaning::Paid) => match &found.transaction_id {
             Some(transaction_id) => Ok(with("ALREADY_PAID", "transactionId", json!(transaction_id))),
             None => Err(teller.permanent(
-                "unknown-outcome",
+                UNKNOWN_OUTCOME,
                 "the order is paid, but the table does not say by which transaction: a person must tell whether it was this one",
             )),
         },

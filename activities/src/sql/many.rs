@@ -7,7 +7,7 @@ use overdue_runtime::activity::ActivityFailure;
 
 use super::dialect::Dialect;
 use super::failure::Teller;
-use super::judge::{self, Outcome, Question};
+use super::judge::{self, Outcome, Question, UNKNOWN_OUTCOME};
 use super::orders_table::{OrdersTable, time_value};
 use super::session::Session;
 use super::settings::Table;
@@ -79,8 +79,9 @@ impl Table {
             let values = Values::from([("orderId", Value::text(&order.order_id))]);
             let found = match self.look(session, &values, teller).await {
                 Ok(found) => found,
-                // What is wrong with this row is not wrong with the others; a broken transaction is, and is told by its end.
-                Err(failure) if failure.failure.class == overdue_runtime::history::FailureClass::Permanent => {
+                // What this row says is no matter of the others. What the database refuses is: it may have ended the
+                // transaction, and then a COMMIT would say yes to nothing.
+                Err(failure) if failure.failure.error_type == UNKNOWN_OUTCOME => {
                     outcomes.push(Err(failure));
                     continue;
                 }

@@ -17,7 +17,7 @@ use tower::Service;
 
 use super::dialect::Dialect;
 use super::failure::Teller;
-use super::judge::{self, Found, Outcome, Question};
+use super::judge::{self, Found, Outcome, Question, UNKNOWN_OUTCOME};
 use super::session::Session;
 use super::sessions::Sessions;
 use super::settings::Table;
@@ -111,7 +111,7 @@ impl Table {
         let Some(meaning) = self.meanings.get(status).copied() else {
             let shown = excerpt(status.as_bytes(), None);
             let what = format!("the order's status {shown:?} is none that `statuses` knows: say there what it means, then retry");
-            return Err(teller.permanent("unknown-outcome", &what));
+            return Err(teller.permanent(UNKNOWN_OUTCOME, &what));
         };
         let transaction_id = column(1).map(str::trim_end).filter(|id| !id.is_empty()).map(str::to_owned);
         let pay_deadline = match column(2).filter(|text| !text.is_empty()) {

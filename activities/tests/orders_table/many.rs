@@ -78,3 +78,19 @@ async fn an_update_that_tells_of_other_orders_is_taken_back() {
     assert!(failure.failure.message.contains("would change 0 of the 1 orders that `lock_many` found"), "{failure}");
     assert_eq!(shop.status("o").await, "UNPAID");
 }
+
+#[tokio::test]
+async fn when_the_database_refuses_one_look_nothing_is_told_as_done_that_was_rolled_back() {
+    let shop = Shop::configured(Kind::Postgres, |orders| {
+        let sql = orders.sql.as_mut().unwrap();
+        sql.look = "SELECT status, transaction_id, (1 / (CASE id WHEN 'bad' THEN 0 ELSE 1 END))::text AS pay_deadline \
+                    FROM orders WHERE id = :orderId"
+            .into();
+    })
+    .await;
+    shop.place("due", "UNPAID", PAST).await;
+    shop.place_paid("bad", "tx-1").await;
+    let failure = shop.table().cancel_many(vec![timed_out("due"), timed_out("bad")]).await.unwrap_err();
+    assert_eq!(class(&failure), (FailureClass::Permanent, "sql"), "{failure}");
+    assert_eq!(shop.status("due").await, "UNPAID");
+}

@@ -59,10 +59,13 @@ async fn a_session_that_is_killed_before_its_commit_has_done_nothing_and_the_rep
             Kind::Postgres => {
                 "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'overdue orders' AND wait_event_type = 'Lock' AND datname = current_database()"
             }
-            _ => "SELECT CAST(trx_mysql_thread_id AS CHAR) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+            _ => {
+                "SELECT CAST(id AS CHAR) FROM information_schema.processlist WHERE db = DATABASE() AND command = 'Execute' AND id <> CONNECTION_ID()"
+            }
         };
         let looker = tokio::sync::Mutex::new(shop.session().await);
-        eventually("the update waits", async || (!looker.lock().await.texts(waiting).await.is_empty()).then_some(())).await;
+        let what = format!("the update waits on {kind:?}");
+        eventually(&what, async || (!looker.lock().await.texts(waiting).await.is_empty()).then_some(())).await;
         match kind {
             Kind::Postgres => drop(kill_sessions(&shop).await),
             _ => {

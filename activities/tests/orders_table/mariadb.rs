@@ -16,10 +16,11 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// The user of the tests and its password.
 pub(crate) const USER: &str = "overdue";
-pub(crate) const PASSWORD: &str = "s3cret-of-orders";
+const PASSWORD: &str = "s3cret-of-orders";
 
 pub(crate) struct MariaDb {
     port: u16,
+    folder: PathBuf,
     /// Ends the server as soon as its standard input does, which is when this process is gone at the latest.
     _watchdog: Child,
 }
@@ -35,6 +36,11 @@ impl MariaDb {
         self.port
     }
 
+    /// A file that holds the user's password.
+    pub(crate) fn password_file(&self) -> PathBuf {
+        self.folder.join("password")
+    }
+
     fn start() -> Self {
         let folder = std::env::temp_dir().join(format!("overdue-mariadb-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
@@ -43,6 +49,7 @@ impl MariaDb {
         let init = folder.join("init.sql");
         let grant = format!("CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\nGRANT ALL ON *.* TO '{USER}'@'%';\n");
         std::fs::write(&init, grant).unwrap();
+        std::fs::write(folder.join("password"), format!("{PASSWORD}\n")).unwrap();
         install(&folder, &user);
         let watchdog = watch(&folder, port, &user);
         let until = Instant::now() + START_MAX;
@@ -51,7 +58,7 @@ impl MariaDb {
             assert!(Instant::now() < until, "MariaDB does not start: {log}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        Self { port, _watchdog: watchdog }
+        Self { port, folder, _watchdog: watchdog }
     }
 
     pub(crate) async fn connect(&self, database: &str) -> MySqlConnection {

@@ -13,7 +13,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlConnection, PgConnection, Row, SqliteConnection};
 use tempfile::TempDir;
 
-use super::mariadb::{MariaDb, PASSWORD, USER};
+use super::mariadb::{MariaDb, USER};
 
 /// When the tests take place; the orders' deadlines are around it.
 pub(crate) const NOW: &str = "2026-11-30T18:00:00.000Z";
@@ -154,8 +154,7 @@ impl Shop {
             Kind::Sqlite => format!("sqlite:{database}").as_str().into(),
             Kind::Postgres => url(PostgresCluster::shared().port(), &database).as_str().into(),
             Kind::MariaDb => {
-                let password = std::env::temp_dir().join(format!("overdue-orders-{}", std::process::id()));
-                std::fs::write(&password, format!("{PASSWORD}\n")).unwrap();
+                let password = MariaDb::shared().password_file();
                 sql.auth = Some(toml::from_str(&format!("file = {:?}", password.to_str().unwrap())).unwrap());
                 format!("mysql://{USER}@127.0.0.1:{}/{database}", MariaDb::shared().port()).as_str().into()
             }

@@ -51,6 +51,9 @@ pub(crate) struct Strikes {
     pub(crate) clock: Option<Duration>,
 }
 
+/// In one of so many seeds nodes only come and go in good order.
+const ONE_IS_SPARED_OF: u64 = 8;
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
@@ -125,7 +128,7 @@ impl Swarm {
             clock: strike(0.4, 10, 60).filter(|_| is_shared),
         };
         let whims = Whim::ALL.into_iter().filter(|_| some(0.35)).map(|whim| (whim, whim_rate(whim, is_shared, &rate))).collect();
-        Self {
+        let mut swarm = Self {
             kept,
             nodes,
             shards: u16::try_from(dice.between(4, 12)).unwrap(),
@@ -142,7 +145,21 @@ impl Swarm {
             strikes,
             whims,
             heals: dice.chance(0.8),
+        };
+        if is_shared && Dice::new(seed ^ 0x0ba1_1ad0).below(ONE_IS_SPARED_OF) == 0 {
+            swarm.spare_nodes(&Dice::new(seed ^ 0x0d15_a51e));
         }
+        swarm
+    }
+
+    /// Nodes come and go in good order and nothing else befalls them, so that what they do then can be judged.
+    fn spare_nodes(&mut self, dice: &Dice) {
+        self.nodes = self.nodes.max(2);
+        self.strikes = Strikes { kill: None, freeze: None, database: None, ..self.strikes };
+        self.strikes.drain = Some(Duration::from_secs(dice.between(5, 20)));
+        self.store = StoreFaults { request_lost: 0.0, answer_lost: 0.0, limbo: 0.0, ..self.store };
+        self.shop.latency = Duration::from_millis(dice.between(200, 2_000));
+        self.whims.retain(|(whim, _)| !matches!(whim, Whim::CoreHangs | Whim::RaiseEpoch));
     }
 
     /// Whether no node is killed or stopped, and none hangs or loses its lane.

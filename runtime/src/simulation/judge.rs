@@ -246,7 +246,7 @@ impl Judge {
             *state.findings.reached.entry("deadline refused for an unread signal").or_default() += 1;
         }
         let keys: Vec<WorkflowKey> = changed.into_iter().cloned().collect();
-        writes.iter().zip(outcomes).for_each(|(write, outcome)| state.follow_inbox(write, outcome));
+        writes.iter().zip(outcomes).for_each(|(write, outcome)| state.note_read(write, outcome));
         let loaded = match backing.inline(backing.store().load(&keys)) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -271,6 +271,7 @@ impl Judge {
             }
             state.look(key, loaded, now);
         }
+        writes.iter().zip(outcomes).for_each(|(write, outcome)| state.note_stored(write, outcome));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

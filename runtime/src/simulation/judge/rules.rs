@@ -21,11 +21,9 @@ impl State {
             .expect("I43", early.is_none(), || format!("shards {shards:?} were moved while a call was under way: {early:?}"));
     }
 
-    pub(super) fn follow_inbox(&mut self, write: &Write, outcome: &Outcome) {
+    /// Signals that a commit took out of the inbox.
+    pub(super) fn note_read(&mut self, write: &Write, outcome: &Outcome) {
         match (write, outcome) {
-            (Write::Deposit(deposit), Outcome::Deposited) => {
-                self.unread.insert((deposit.row.key.clone(), deposit.row.signal_id.clone()));
-            }
             (Write::Advance(advance), Outcome::Advanced) => {
                 for signal_id in advance.consume.iter().chain(&advance.hold) {
                     self.unread.remove(&(advance.key.clone(), signal_id.clone()));
@@ -37,6 +35,13 @@ impl State {
                 self.unread.remove(&(refuse.key.clone(), signal_id));
             }
             _ => {}
+        }
+    }
+
+    /// Signals that a commit stored. What was decided in the same commit was not decided over them.
+    pub(super) fn note_stored(&mut self, write: &Write, outcome: &Outcome) {
+        if let (Write::Deposit(deposit), Outcome::Deposited) = (write, outcome) {
+            self.unread.insert((deposit.row.key.clone(), deposit.row.signal_id.clone()));
         }
     }
 }

@@ -81,6 +81,29 @@ async fn a_client_that_is_stopped_in_the_middle_of_its_commit_cannot_keep_its_su
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "what is promised is real time")]
+async fn a_client_that_is_stopped_in_the_first_commit_of_a_new_session_cannot_keep_its_successor_waiting_either() {
+    let (proxy, stopped, direct) = behind_a_proxy().await;
+    let heir = Node::beside(opened(&direct).await).await;
+    let mut beside = session(&direct).await;
+    let old = "SELECT pg_terminate_backend(pid) FROM overdue.lanes WHERE node_id = $1";
+    sqlx::query(old).bind(&stopped.fence.node_id).execute(&mut beside).await.unwrap();
+    proxy.fail_next_commit(CommitFault::Freeze);
+    let commit = aside({
+        let stopped = Arc::clone(&stopped);
+        async move { stopped.try_commit(&start("1")).await }
+    });
+    eventually("the commit is stuck", async || (proxy.struck() == 1).then_some(())).await;
+
+    let began = std::time::Instant::now();
+    assert!(heir.store.take_over(&stopped.fence.node_id, Duration::ZERO).await.unwrap());
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(heir.claim(usize::MAX).await.len(), 64);
+    proxy.thaw();
+    assert!(matches!(commit.await.unwrap(), Err(CommitError::Unknown(_))));
+}
+
+#[tokio::test]
 async fn raising_the_own_epoch_ends_a_session_that_is_stuck_in_the_old_one() {
     let (proxy, node, direct) = behind_a_proxy().await;
     proxy.fail_next_commit(CommitFault::Freeze);

@@ -13,6 +13,8 @@
 mod callers;
 mod goals;
 mod invariants;
+#[path = "../harness/runner.rs"]
+mod runner;
 mod runs;
 mod shop;
 mod swarm;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use clap::Parser;
 use overdue_runtime::fault::Bug;
 
+use crate::runner::Runner;
 use crate::runs::{Until, run_all};
 
 /// The seeds that failed once: each is run for ever, first of all.
@@ -59,19 +62,8 @@ struct Options {
     /// How many seeds are run side by side.
     #[arg(long)]
     jobs: Option<usize>,
-    /// What the test runner passes on to every test: names of tests, none of which is here.
-    #[arg(hide = true)]
-    filter: Vec<String>,
-    #[arg(long, hide = true)]
-    nocapture: bool,
-    #[arg(long, hide = true)]
-    quiet: bool,
-    #[arg(long, hide = true)]
-    test_threads: Option<usize>,
-    #[arg(long, hide = true)]
-    list: bool,
-    #[arg(long, hide = true)]
-    ignored: bool,
+    #[command(flatten)]
+    runner: Runner,
 }
 
 fn bug_named(name: &str) -> Result<Bug, String> {
@@ -81,8 +73,7 @@ fn bug_named(name: &str) -> Result<Bug, String> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let is_elsewhere = !options.filter.is_empty() && !options.filter.iter().any(|name| "simulation".contains(name.as_str()));
-    if options.list || options.ignored || is_elsewhere {
+    if options.runner.is_elsewhere("simulation") {
         return ExitCode::SUCCESS;
     }
     let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));

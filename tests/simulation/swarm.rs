@@ -127,7 +127,8 @@ impl Swarm {
             service: strike(0.5, 30, 120),
             clock: strike(0.4, 10, 60).filter(|_| is_shared),
         };
-        let whims = Whim::ALL.into_iter().filter(|_| some(0.35)).map(|whim| (whim, whim_rate(whim, is_shared, &rate))).collect();
+        let drawn = |whim: &Whim| *whim != Whim::RetentionDawdles && some(0.35);
+        let whims = Whim::ALL.into_iter().filter(drawn).map(|whim| (whim, whim_rate(whim, is_shared, &rate))).collect();
         let mut swarm = Self {
             kept,
             nodes,
@@ -160,6 +161,11 @@ impl Swarm {
         self.store = StoreFaults { request_lost: 0.0, answer_lost: 0.0, limbo: 0.0, ..self.store };
         self.shop.latency = Duration::from_millis(dice.between(200, 2_000));
         self.whims.retain(|(whim, _)| !matches!(whim, Whim::CoreHangs | Whim::RaiseEpoch));
+        if dice.below(2) == 0 {
+            // What retention has read may be another's when it writes.
+            self.retain = Some(Duration::from_secs(dice.between(5, 30)));
+            self.whims.push((Whim::RetentionDawdles, 0.5));
+        }
     }
 
     /// Whether no node is killed or stopped, and none hangs or loses its lane.
@@ -201,6 +207,8 @@ fn whim_rate(whim: Whim, is_shared: bool, rate: &impl Fn(f64) -> f64) -> f64 {
                 0.0
             }
         }
-        Whim::TinyBatch | Whim::WheelOff | Whim::LostWord | Whim::ScanOfOne | Whim::RetentionStops => rate(1.0),
+        Whim::TinyBatch | Whim::WheelOff | Whim::LostWord | Whim::ScanOfOne | Whim::RetentionStops | Whim::RetentionDawdles => {
+            rate(1.0)
+        }
     }
 }

@@ -18,6 +18,7 @@ mod http;
 mod http_tokens;
 mod moving;
 mod nodes;
+mod orders_table;
 mod power_loss;
 mod race;
 mod race_thousand;

@@ -46,6 +46,8 @@ pub(crate) struct Request {
     pub(crate) url: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// The input's fields as they were written, for those who do not go by URL and body.
+    pub(crate) fields: Arc<BTreeMap<String, Box<RawValue>>>,
     /// The payment channel whose breaker also counts.
     pub(crate) channel: Option<String>,
 }
@@ -105,7 +107,8 @@ impl Call {
             Method::GET | Method::DELETE => Bytes::new(),
             _ => Bytes::from(self.write_body(&fields)),
         };
-        Ok(Request { call: self.clone(), ctx: ctx.clone(), url, headers, body, channel: channel.map(str::to_owned) })
+        let channel = channel.map(str::to_owned);
+        Ok(Request { call: self.clone(), ctx: ctx.clone(), url, headers, body, fields: Arc::new(fields), channel })
     }
 
     /// Always the same bytes for the same input: the fields in the definition's order, each value as it was written.

@@ -10,6 +10,8 @@ use std::time::Duration;
 use overdue_runtime::ConfigDuration;
 use serde::Deserialize;
 
+use crate::sql::SqlConfig;
+
 /// `[downstreams]`: the services of the shop.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,7 +30,8 @@ pub struct DownstreamsConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DownstreamConfig {
-    /// Where it is: `http` or `https`, with a path before those of the calls if need be.
+    /// Where it is: `http` or `https`, with a path before those of the calls if need be. Empty where `sql` is.
+    #[serde(default = "no_url")]
     pub url: Hidden,
     /// How long one send may take, its answer read.
     #[serde(default = "default_timeout")]
@@ -60,6 +63,9 @@ pub struct DownstreamConfig {
     /// What a call does otherwise than by default, by the call's name.
     #[serde(default)]
     pub calls: BTreeMap<String, CallConfig>,
+    /// Of orders: the table that stands in the place of a service.
+    #[serde(default)]
+    pub sql: Option<SqlConfig>,
 }
 
 impl DownstreamConfig {
@@ -77,6 +83,7 @@ impl DownstreamConfig {
             headers: BTreeMap::new(),
             auth: None,
             calls: BTreeMap::new(),
+            sql: None,
         }
     }
 }
@@ -212,6 +219,10 @@ impl From<&str> for Hidden {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
+}
+
+fn no_url() -> Hidden {
+    Hidden(String::new())
 }
 
 fn default_timeout() -> ConfigDuration {

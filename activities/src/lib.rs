@@ -22,6 +22,7 @@ mod reading;
 mod register;
 mod retry_after;
 mod settings;
+mod sql;
 mod stack;
 mod stock;
 mod trace;
@@ -42,6 +43,9 @@ pub use payments::{
     Capture, ClosePayment, ClosePaymentOutcome, EndPaymentInput, RefundPayment, RefundPaymentInput, RefundPaymentOutcome,
     RefundStatus, RefundStatusInput, RefundStatusOutcome, VoidPayment, VoidPaymentOutcome,
 };
-pub use register::{register, register_over};
+pub use register::{Downstreams, register, register_over};
+pub use sql::{
+    CANCEL_MANY_MAX, CancelManyOutcome, ListedOrder, OrderPage, OrdersTable, PageOf, PasswordConfig, SqlConfig, StatusesConfig,
+};
 pub use stock::{ReleaseStock, ReleaseStockInput, ReleaseStockOutcome};
 pub use wire::{Incoming, NoAnswer, Outgoing, Wire};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use overdue_runtime::activity::{ActivityRegistry, Exhausted};
+use async_trait::async_trait;
+use overdue_runtime::activity::{ActivityRegistry, Exhausted, StartCheck};
 use overdue_runtime::engine::Environment;
 use overdue_runtime::engine::breaker::Breakers;
 
@@ -14,6 +15,8 @@ use crate::error::ConfigError;
 use crate::layers::Next;
 use crate::orders::{self, CancelOrder, ConfirmPaid};
 use crate::payments::{self, ClosePayment, RefundPayment, RefundStatus, VoidPayment};
+use crate::settings::{Keys, Settings};
+use crate::sql::{OrdersTable, Table};
 use crate::stock::{self, ReleaseStock};
 use crate::wire::{Wire, WireClient};
 
@@ -25,7 +28,7 @@ pub fn register(
     activities: &mut ActivityRegistry,
     config: &DownstreamsConfig,
     environment: &Environment,
-) -> Result<Breakers, ConfigError> {
+) -> Result<Downstreams, ConfigError> {
     register_calls(activities, config, environment, &HttpClient::new(environment)?)
 }
 
@@ -38,7 +41,7 @@ pub fn register_over(
     config: &DownstreamsConfig,
     environment: &Environment,
     wire: Arc<dyn Wire>,
-) -> Result<Breakers, ConfigError> {
+) -> Result<Downstreams, ConfigError> {
     register_calls(activities, config, environment, &WireClient { wire, environment: environment.clone() })
 }
 
@@ -47,13 +50,21 @@ fn register_calls(
     config: &DownstreamsConfig,
     environment: &Environment,
     client: &impl Next,
-) -> Result<Breakers, ConfigError> {
+) -> Result<Downstreams, ConfigError> {
     let breakers = Breakers::new(environment.clock.clone());
     // A refund that cannot go on is the workflow's to handle; any other step waits for a person.
     let (attention, fail) = (Exhausted::NeedsAttention, Exhausted::Fail);
 
     let calls = [&orders::CANCEL_ORDER, &orders::CONFIRM_PAID];
-    let orders = Downstream::new("orders", &config.orders, &calls, client, environment, &breakers)?;
+    let (orders, orders_table) = match &config.orders.sql {
+        None => (Downstream::new("orders", &config.orders, &calls, client, environment, &breakers)?, None),
+        Some(sql) => {
+            let settings = Settings::check("orders", &config.orders)?;
+            let table = Table::check(&Keys("downstreams.orders.sql".to_owned()), sql, settings.timeout)?;
+            let table = OrdersTable::new(table, &settings, environment);
+            (Downstream::new("orders", &config.orders, &calls, &table, environment, &breakers)?, Some(table))
+        }
+    };
     activities.register(CancelOrder(orders.endpoint(&orders::CANCEL_ORDER, attention)?));
     activities.register(ConfirmPaid(orders.endpoint(&orders::CONFIRM_PAID, attention)?));
 
@@ -70,5 +81,25 @@ fn register_calls(
     activities.register(RefundPayment(payments.endpoint(&payments::REFUND_PAYMENT, fail)?));
     activities.register(RefundStatus(payments.endpoint(&payments::REFUND_STATUS, fail)?));
 
-    Ok(breakers)
+    Ok(Downstreams { breakers, orders_table })
+}
+
+/// What stands behind the calls that were registered.
+#[derive(Clone)]
+pub struct Downstreams {
+    /// The circuit breakers of all of them: the engine's to keep.
+    pub breakers: Breakers,
+    /// The order table, where the order service is one.
+    pub orders_table: Option<OrdersTable>,
+}
+
+#[async_trait]
+impl StartCheck for Downstreams {
+    /// That the order table is as its statements say, where there is one. A service over HTTP may come up later.
+    async fn check(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        match &self.orders_table {
+            Some(table) => Ok(table.check().await?),
+            None => Ok(()),
+        }
+    }
 }

@@ -57,6 +57,7 @@ pub(crate) struct Rate {
 impl Settings {
     pub(crate) fn check(name: &'static str, config: &DownstreamConfig) -> Result<Self, ConfigError> {
         let keys = Keys(format!("downstreams.{name}"));
+        keys.check_place(name, config)?;
         let (mut headers, secret) = (keys.headers("headers", &config.headers)?, keys.secret(config.auth.as_ref())?);
         let secret = secret.map(|(header, value, secret)| {
             headers.insert(header, value);
@@ -64,7 +65,7 @@ impl Settings {
         });
         Ok(Self {
             name,
-            base: keys.base(&config.url)?,
+            base: if config.sql.is_some() { String::new() } else { keys.base(&config.url)? },
             timeout: keys.within("timeout", config.timeout.0, Duration::from_millis(1), Duration::from_secs(600))?,
             tries: keys.whole("tries", config.tries, 10)?,
             retry: keys.retry(&config.retry)?,
@@ -91,6 +92,21 @@ impl Keys {
         Err(ConfigError::invalid(format!("{}.{key}", self.0), message))
     }
 
+    /// A service is at a URL, and orders may be a table instead; what one of them does not understand is refused.
+    fn check_place(&self, name: &str, config: &DownstreamConfig) -> Result<(), ConfigError> {
+        match &config.sql {
+            None if config.url.0.is_empty() => self.refuse("url", "is missing: say where the service is"),
+            None => Ok(()),
+            Some(_) if name != "orders" => self.refuse("sql", "is for orders alone: the others are called over HTTP"),
+            Some(_) if !config.url.0.is_empty() => self.refuse("url", "stands beside `sql`: leave one of them out"),
+            Some(_) if !config.calls.is_empty() => self.refuse("calls", "says how HTTP calls are made, and `sql` makes none"),
+            Some(_) if !config.headers.is_empty() || config.auth.is_some() => {
+                self.refuse("headers", "and `auth` belong to HTTP calls: the database's password is named by sql.auth")
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     fn base(&self, url: &Hidden) -> Result<String, ConfigError> {
         let Ok(parsed) = Url::parse(&url.0) else {
             return self.refuse("url", "must be a URL such as http://stock.internal:9002");
@@ -110,7 +126,7 @@ impl Keys {
         Ok(parsed.as_str().trim_end_matches('/').to_owned())
     }
 
-    fn whole(&self, key: &str, value: i64, max: i64) -> Result<u32, ConfigError> {
+    pub(crate) fn whole(&self, key: &str, value: i64, max: i64) -> Result<u32, ConfigError> {
         match u32::try_from(value) {
             Ok(whole) if (1..=max).contains(&value) => Ok(whole),
             _ => self.refuse(key, format!("must be a whole number from 1 to {max}")),
@@ -213,7 +229,20 @@ impl Keys {
     /// The header, its value, and the bare secret.
     fn secret(&self, auth: Option<&AuthConfig>) -> Result<Option<(HeaderName, HeaderValue, String)>, ConfigError> {
         let Some(auth) = auth else { return Ok(None) };
-        let secret = match (&auth.env, &auth.file) {
+        let secret = self.referenced(auth.env.as_deref(), auth.file.as_deref())?;
+        let header = self.header_name("auth.header", &auth.header)?;
+        let default_prefix = if header == http::header::AUTHORIZATION { "Bearer " } else { "" };
+        let prefix = auth.prefix.as_deref().unwrap_or(default_prefix);
+        let Ok(mut value) = HeaderValue::from_str(&format!("{prefix}{secret}")) else {
+            return self.refuse("auth", "names a secret that no header can carry: it must be one line of visible ASCII text");
+        };
+        value.set_sensitive(true);
+        Ok(Some((header, value, secret)))
+    }
+
+    /// The secret that `auth` names.
+    pub(crate) fn referenced(&self, variable: Option<&str>, file: Option<&str>) -> Result<String, ConfigError> {
+        let secret = match (variable, file) {
             (Some(variable), None) => match std::env::var(variable) {
                 Ok(secret) => secret,
                 Err(_) => return self.refuse("auth.env", format!("the environment variable {variable} is not set")),
@@ -224,17 +253,9 @@ impl Keys {
             },
             _ => return self.refuse("auth", "needs either `env` or `file`"),
         };
-        let secret = secret.trim_end_matches(['\r', '\n']).to_owned();
-        if secret.is_empty() {
-            return self.refuse("auth", "names an empty secret");
+        match secret.trim_end_matches(['\r', '\n']) {
+            "" => self.refuse("auth", "names an empty secret"),
+            secret => Ok(secret.to_owned()),
         }
-        let header = self.header_name("auth.header", &auth.header)?;
-        let default_prefix = if header == http::header::AUTHORIZATION { "Bearer " } else { "" };
-        let prefix = auth.prefix.as_deref().unwrap_or(default_prefix);
-        let Ok(mut value) = HeaderValue::from_str(&format!("{prefix}{secret}")) else {
-            return self.refuse("auth", "names a secret that no header can carry: it must be one line of visible ASCII text");
-        };
-        value.set_sensitive(true);
-        Ok(Some((header, value, secret)))
     }
 }

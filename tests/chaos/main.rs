@@ -21,6 +21,8 @@ mod log;
 mod node;
 mod plan;
 mod round;
+#[path = "../harness/runner.rs"]
+mod runner;
 mod standstill;
 mod world;
 
@@ -30,6 +32,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::runner::Runner;
 
 /// Says that this process is in a mount namespace of its own already.
 const APART: &str = "OVERDUE_CHAOS_APART";
@@ -48,25 +52,13 @@ struct Options {
     /// Which faults and which orders; random unless given.
     #[arg(long)]
     seed: Option<u64>,
-    /// What the test runner passes on to every test: names of tests, none of which is here.
-    #[arg(hide = true)]
-    filter: Vec<String>,
-    #[arg(long, hide = true)]
-    nocapture: bool,
-    #[arg(long, hide = true)]
-    quiet: bool,
-    #[arg(long, hide = true)]
-    test_threads: Option<usize>,
-    #[arg(long, hide = true)]
-    list: bool,
-    #[arg(long, hide = true)]
-    ignored: bool,
+    #[command(flatten)]
+    runner: Runner,
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let is_elsewhere = !options.filter.is_empty() && !options.filter.iter().any(|name| "chaos".contains(name.as_str()));
-    if options.list || options.ignored || is_elsewhere {
+    if options.runner.is_elsewhere("chaos") {
         return ExitCode::SUCCESS;
     }
     go_apart();

@@ -104,7 +104,8 @@ async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, 
 
 fn register_calls(activities: &mut ActivityRegistry, shop: &Shop, setup: &Setup, environment: &Environment) -> Breakers {
     let configure = Arc::clone(&setup.configure);
-    overdue_activities::register(activities, &shop.configuration(move |config| configure(config)), environment).unwrap()
+    let config = shop.configuration(move |config| configure(config));
+    overdue_activities::register(activities, &config, environment).unwrap().breakers
 }
 
 /// A running node.

@@ -2,7 +2,7 @@
 //! have to find.
 //!
 //! ```text
-//! cargo test --test simulation                            the corpus, a set of seeds, and most of the mistakes
+//! cargo test --test simulation                            the corpus, a set of seeds, and every mistake
 //! cargo test --test simulation -- --seed 4711             one seed, from the beginning, with what was found
 //! cargo test --profile sim --test simulation -- --hours 2 new seeds for two hours, on every core
 //! cargo test --profile sim --test simulation -- --bugs    every mistake, and the table of invariants
@@ -13,6 +13,8 @@
 mod callers;
 mod goals;
 mod invariants;
+#[path = "../harness/runner.rs"]
+mod runner;
 mod runs;
 mod shop;
 mod swarm;
@@ -27,12 +29,13 @@ use std::time::Duration;
 use clap::Parser;
 use overdue_runtime::fault::Bug;
 
+use crate::runner::Runner;
 use crate::runs::{Until, run_all};
 
 /// The seeds that failed once: each is run for ever, first of all.
 const CORPUS: &str = include_str!("corpus.txt");
 /// So many seeds are run by the tests.
-const SEEDS: u64 = 160;
+const SEEDS: u64 = 120;
 const HOUR: f64 = 3600.0;
 
 #[derive(Parser)]
@@ -59,19 +62,8 @@ struct Options {
     /// How many seeds are run side by side.
     #[arg(long)]
     jobs: Option<usize>,
-    /// What the test runner passes on to every test: names of tests, none of which is here.
-    #[arg(hide = true)]
-    filter: Vec<String>,
-    #[arg(long, hide = true)]
-    nocapture: bool,
-    #[arg(long, hide = true)]
-    quiet: bool,
-    #[arg(long, hide = true)]
-    test_threads: Option<usize>,
-    #[arg(long, hide = true)]
-    list: bool,
-    #[arg(long, hide = true)]
-    ignored: bool,
+    #[command(flatten)]
+    runner: Runner,
 }
 
 fn bug_named(name: &str) -> Result<Bug, String> {
@@ -81,8 +73,7 @@ fn bug_named(name: &str) -> Result<Bug, String> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let is_elsewhere = !options.filter.is_empty() && !options.filter.iter().any(|name| "simulation".contains(name.as_str()));
-    if options.list || options.ignored || is_elsewhere {
+    if options.runner.is_elsewhere("simulation") {
         return ExitCode::SUCCESS;
     }
     let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -99,5 +90,5 @@ fn main() -> ExitCode {
     let corpus: Vec<u64> = CORPUS.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
     let seeds = corpus.into_iter().chain(0..SEEDS);
     let ran = run_all(seeds, &Until::End, jobs, true);
-    if ran == ExitCode::SUCCESS { teeth::quick_bugs(jobs) } else { ran }
+    if ran == ExitCode::SUCCESS { teeth::each_is_found(jobs) } else { ran }
 }

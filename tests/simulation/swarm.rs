@@ -51,6 +51,9 @@ pub(crate) struct Strikes {
     pub(crate) clock: Option<Duration>,
 }
 
+/// In one of so many seeds nodes only come and go in good order.
+const ONE_IS_SPARED_OF: u64 = 8;
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
@@ -124,8 +127,9 @@ impl Swarm {
             service: strike(0.5, 30, 120),
             clock: strike(0.4, 10, 60).filter(|_| is_shared),
         };
-        let whims = Whim::ALL.into_iter().filter(|_| some(0.35)).map(|whim| (whim, whim_rate(whim, is_shared, &rate))).collect();
-        Self {
+        let drawn = |whim: &Whim| *whim != Whim::RetentionDawdles && some(0.35);
+        let whims = Whim::ALL.into_iter().filter(drawn).map(|whim| (whim, whim_rate(whim, is_shared, &rate))).collect();
+        let mut swarm = Self {
             kept,
             nodes,
             shards: u16::try_from(dice.between(4, 12)).unwrap(),
@@ -142,6 +146,25 @@ impl Swarm {
             strikes,
             whims,
             heals: dice.chance(0.8),
+        };
+        if is_shared && Dice::new(seed ^ 0x0ba1_1ad0).below(ONE_IS_SPARED_OF) == 0 {
+            swarm.spare_nodes(&Dice::new(seed ^ 0x0d15_a51e));
+        }
+        swarm
+    }
+
+    /// Nodes come and go in good order and nothing else befalls them, so that what they do then can be judged.
+    fn spare_nodes(&mut self, dice: &Dice) {
+        self.nodes = self.nodes.max(2);
+        self.strikes = Strikes { kill: None, freeze: None, database: None, ..self.strikes };
+        self.strikes.drain = Some(Duration::from_secs(dice.between(5, 20)));
+        self.store = StoreFaults { request_lost: 0.0, answer_lost: 0.0, limbo: 0.0, ..self.store };
+        self.shop.latency = Duration::from_millis(dice.between(200, 2_000));
+        self.whims.retain(|(whim, _)| !matches!(whim, Whim::CoreHangs | Whim::RaiseEpoch));
+        if dice.below(2) == 0 {
+            // What retention has read may be another's when it writes.
+            self.retain = Some(Duration::from_secs(dice.between(5, 30)));
+            self.whims.push((Whim::RetentionDawdles, 0.5));
         }
     }
 
@@ -184,6 +207,8 @@ fn whim_rate(whim: Whim, is_shared: bool, rate: &impl Fn(f64) -> f64) -> f64 {
                 0.0
             }
         }
-        Whim::TinyBatch | Whim::WheelOff | Whim::LostWord | Whim::ScanOfOne | Whim::RetentionStops => rate(1.0),
+        Whim::TinyBatch | Whim::WheelOff | Whim::LostWord | Whim::ScanOfOne | Whim::RetentionStops | Whim::RetentionDawdles => {
+            rate(1.0)
+        }
     }
 }

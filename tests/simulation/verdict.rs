@@ -50,6 +50,7 @@ pub(crate) fn goal_of(whim: Whim) -> &'static str {
         Whim::ScanOfOne => "scan of one row",
         Whim::RetentionStops => "retention interrupted",
         Whim::CoreHangs => "core of a node hangs",
+        Whim::RetentionDawdles => "retention dawdles",
     }
 }
 

@@ -327,7 +327,7 @@ fn program(environment: &Environment, street: &Arc<Street>) -> Registries {
     .unwrap();
     let mut code = Registries::default();
     let wire = Arc::new(Connections(Arc::clone(street)));
-    let breakers = register_over(&mut code.activities, &config, environment, wire).unwrap();
+    let breakers = register_over(&mut code.activities, &config, environment, wire).unwrap().breakers;
     street.watch(&breakers);
     code.breakers = Some(breakers);
     register(&mut code.workflows, Settings::default());

@@ -1,6 +1,7 @@
 //! The `overdue` program: the shop's workflows and activities, put together.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Command, FromArgMatches};
 use overdue_activities::DownstreamsConfig;
@@ -24,7 +25,9 @@ async fn main() -> ExitCode {
             let downstreams: DownstreamsConfig = config.section("downstreams")?.ok_or(
                 "say where the shop's services are: [downstreams.orders] url = \"…\", and likewise stock, coupons and payments",
             )?;
-            code.breakers = Some(overdue_activities::register(&mut code.activities, &downstreams, environment)?);
+            let downstreams = overdue_activities::register(&mut code.activities, &downstreams, environment)?;
+            code.breakers = Some(downstreams.breakers.clone());
+            code.start_checks.push(Arc::new(downstreams));
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         })
         .command(demo, |matches| Box::pin(async move { Ok(demo::run(demo::Options::from_arg_matches(&matches)?).await?) }))

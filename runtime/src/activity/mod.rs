@@ -7,6 +7,7 @@ mod failure;
 mod options;
 mod registry;
 mod retry;
+mod start_check;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,6 +20,7 @@ pub use failure::ActivityFailure;
 pub use options::{ActivityOptions, DispatchLimit, Exhausted};
 pub use registry::{ActivityRegistry, ErasedActivity};
 pub use retry::{InvalidRetryPolicy, RetryPolicy};
+pub use start_check::StartCheck;
 
 use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;

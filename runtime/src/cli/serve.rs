@@ -26,6 +26,9 @@ pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, 
     section.check()?;
     let environment = Environment::system();
     let code = program.code(&config, &environment)?;
+    for check in &code.start_checks {
+        check.check().await?;
+    }
     if args.migrate {
         store::migrate_if_there(&url).await?;
     }

@@ -9,7 +9,7 @@ use super::start::Start;
 use super::tombstone::Tombstone;
 use super::wake::wake_at;
 use super::{BLOCKED_BACKOFF, Call};
-use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry};
+use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, StartCheck};
 use crate::fault::{Bug, planted};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
 use crate::payload::Payload;
@@ -27,6 +27,8 @@ pub struct Registries {
     pub activities: ActivityRegistry,
     /// The breakers behind the activities, if there are any.
     pub breakers: Option<Breakers>,
+    /// What is to be looked at before a node serves.
+    pub start_checks: Vec<Arc<dyn StartCheck>>,
 }
 
 /// An execution in memory. What it holds may be ahead of the store by the one transition that is being committed.

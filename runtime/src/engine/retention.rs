@@ -211,6 +211,9 @@ impl Retention {
 
     /// Commits writes and waits for their outcomes; how many were applied. What was refused is looked at by the next walk.
     async fn commit(&self, writes: Vec<Write>) -> Result<usize, Halt> {
+        if whim(Whim::RetentionDawdles) {
+            self.clock.sleep(WAIT).await;
+        }
         let mut outcomes = Vec::with_capacity(writes.len());
         for write in writes {
             let (reply, outcome) = oneshot::channel();

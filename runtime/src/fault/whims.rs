@@ -17,11 +17,13 @@ pub enum Whim {
     RetentionStops,
     /// The core stands still for good, as one that computes for ever.
     CoreHangs,
+    /// Retention takes its time between what it reads and what it writes.
+    RetentionDawdles,
 }
 
 impl Whim {
     /// Every whim.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TinyBatch,
         Self::WheelOff,
         Self::LostWord,
@@ -29,5 +31,6 @@ impl Whim {
         Self::ScanOfOne,
         Self::RetentionStops,
         Self::CoreHangs,
+        Self::RetentionDawdles,
     ];
 }

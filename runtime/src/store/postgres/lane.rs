@@ -23,13 +23,17 @@ pub(super) fn stored(lane: u16) -> Result<i16, Fault> {
 /// Fails when the database shows another epoch for this lane, or none. Else locks the lane until the transaction ends, and
 /// tells which shards the node owns.
 pub(super) async fn check(within: &mut Transaction<'_>, fence: &Fence) -> Result<HashSet<u16>, Fault> {
+    let is_recorded = within.memory.recorded_epoch == Some(fence.epoch);
+    if !is_recorded {
+        name_session(within.connection, &fence.node_id).await?;
+    }
     let owned: Vec<i16> = sqlx::query_scalar("SELECT overdue.fence($1, $2, $3)")
         .bind(&fence.node_id)
         .bind(stored(fence.lane)?)
         .bind(fence.epoch)
         .fetch_one(&mut *within.connection)
         .await?;
-    if within.memory.recorded_epoch != Some(fence.epoch) {
+    if !is_recorded {
         record_session(within.connection, fence).await?;
         within.memory.recorded_epoch = Some(fence.epoch);
     }
@@ -67,17 +71,34 @@ async fn record_session(connection: &mut PgConnection, fence: &Fence) -> Result<
     Ok(())
 }
 
-/// Ends the session that a node's lane names as its own, if it is still that one and not the present one. A client that
-/// was stopped in the middle of a transaction holds its locks for as long as it likes: no timeout of the server ends a
-/// session that waits for the rest of a message.
+/// What a session that writes in a node's lane is called. It bears the name before it can hold the lane's row: what that row
+/// says of its session shows to nobody before the session's first commit.
+fn session_name(node_id: &str) -> String {
+    format!("overdue writer {node_id}")
+}
+
+async fn name_session(connection: &mut PgConnection, node_id: &str) -> Result<(), sqlx::Error> {
+    sqlx::query("SELECT set_config('application_name', $1, false)")
+        .bind(session_name(node_id))
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+/// Ends the sessions that write in a node's lane, but for the present one: the one that the lane names, if it is still that
+/// one, and those that bear the node's name. A client that was stopped in the middle of a transaction holds its locks for as
+/// long as it likes: no timeout of the server ends a session that waits for the rest of a message.
 pub(super) async fn end_recorded_session(connection: &mut PgConnection, node_id: &str) -> Result<(), sqlx::Error> {
     sqlx::query(
         "SELECT pg_terminate_backend(a.pid)
-         FROM overdue.lanes AS l
-         JOIN pg_stat_activity AS a ON a.pid = l.pid AND a.backend_start = l.backend_start
-         WHERE l.node_id = $1 AND a.pid <> pg_backend_pid()",
+         FROM pg_stat_activity AS a
+         WHERE a.pid <> pg_backend_pid() AND a.datname = current_database()
+           AND (a.application_name = $2
+                OR EXISTS (SELECT FROM overdue.lanes AS l
+                           WHERE l.node_id = $1 AND l.pid = a.pid AND l.backend_start = a.backend_start))",
     )
     .bind(node_id)
+    .bind(session_name(node_id))
     .execute(connection)
     .await
     .map(drop)
@@ -92,6 +113,7 @@ impl Work for Raise {
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<Option<Fence>, Fault> {
         let fence = &self.0;
+        name_session(within.connection, &fence.node_id).await?;
         end_recorded_session(within.connection, &fence.node_id).await?;
         point(Point::EpochUnraised);
         let epoch: Option<i64> = sqlx::query_scalar(

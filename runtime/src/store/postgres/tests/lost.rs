@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{Executor, Row};
+use tokio::task::JoinHandle;
 
 use super::{aside, cluster, database, opened, session};
 use crate::store::conformance::fixtures::{Node, joining, new, order};
@@ -22,6 +23,17 @@ async fn behind_a_proxy() -> (Proxy, Arc<Node>, String) {
 
 fn start(id: &str) -> [Write; 1] {
     [Write::Start(new(&order(id)))]
+}
+
+/// Half of a COMMIT is with the server, and the rest does not come.
+async fn stuck(proxy: &Proxy, node: &Arc<Node>) -> JoinHandle<Result<Vec<Outcome>, CommitError>> {
+    proxy.fail_next_commit(CommitFault::Freeze);
+    let commit = aside({
+        let node = Arc::clone(node);
+        async move { node.try_commit(&start("1")).await }
+    });
+    eventually("the commit is stuck", async || (proxy.struck() == 1).then_some(())).await;
+    commit
 }
 
 const STARTED: Outcome = Outcome::Started { inbox: false };
@@ -56,12 +68,7 @@ async fn a_client_that_is_stopped_in_the_middle_of_its_commit_cannot_keep_its_su
     let (proxy, stopped, direct) = behind_a_proxy().await;
     let heir = Node::beside(opened(&direct).await).await;
     let mut beside = session(&direct).await;
-    proxy.fail_next_commit(CommitFault::Freeze);
-    let commit = aside({
-        let stopped = Arc::clone(&stopped);
-        async move { stopped.try_commit(&start("1")).await }
-    });
-    eventually("the commit is stuck", async || (proxy.struck() == 1).then_some(())).await;
+    let commit = stuck(&proxy, &stopped).await;
     let open = "SELECT a.state FROM overdue.lanes AS l JOIN pg_stat_activity AS a USING (pid, backend_start)
                 WHERE a.xact_start IS NOT NULL AND l.node_id = $1";
     let state = sqlx::query(open).bind(&stopped.fence.node_id).fetch_one(&mut beside).await.unwrap();
@@ -81,14 +88,27 @@ async fn a_client_that_is_stopped_in_the_middle_of_its_commit_cannot_keep_its_su
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "what is promised is real time")]
+async fn a_client_that_is_stopped_in_the_first_commit_of_a_new_session_cannot_keep_its_successor_waiting_either() {
+    let (proxy, stopped, direct) = behind_a_proxy().await;
+    let heir = Node::beside(opened(&direct).await).await;
+    let mut beside = session(&direct).await;
+    let old = "SELECT pg_terminate_backend(pid) FROM overdue.lanes WHERE node_id = $1";
+    sqlx::query(old).bind(&stopped.fence.node_id).execute(&mut beside).await.unwrap();
+    let commit = stuck(&proxy, &stopped).await;
+
+    let began = std::time::Instant::now();
+    assert!(heir.store.take_over(&stopped.fence.node_id, Duration::ZERO).await.unwrap());
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(heir.claim(usize::MAX).await.len(), 64);
+    proxy.thaw();
+    assert!(matches!(commit.await.unwrap(), Err(CommitError::Unknown(_))));
+}
+
+#[tokio::test]
 async fn raising_the_own_epoch_ends_a_session_that_is_stuck_in_the_old_one() {
     let (proxy, node, direct) = behind_a_proxy().await;
-    proxy.fail_next_commit(CommitFault::Freeze);
-    let commit = aside({
-        let node = Arc::clone(&node);
-        async move { node.try_commit(&start("1")).await }
-    });
-    eventually("the commit is stuck", async || (proxy.struck() == 1).then_some(())).await;
+    let commit = stuck(&proxy, &node).await;
     // Another session of the same node, as it has one after its connection broke.
     let again = opened(&direct).await;
     let fence = again.raise(&node.fence).await.unwrap().unwrap();
@@ -101,12 +121,7 @@ async fn raising_the_own_epoch_ends_a_session_that_is_stuck_in_the_old_one() {
 #[tokio::test]
 async fn a_server_that_says_nothing_any_more_is_given_up_after_a_minute() {
     let (proxy, node, _) = behind_a_proxy().await;
-    proxy.fail_next_commit(CommitFault::Freeze);
-    let commit = aside({
-        let node = Arc::clone(&node);
-        async move { node.try_commit(&start("1")).await }
-    });
-    eventually("the commit is stuck", async || (proxy.struck() == 1).then_some(())).await;
+    let commit = stuck(&proxy, &node).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     assert!(matches!(commit.await.unwrap(), Err(CommitError::Unknown(_))));

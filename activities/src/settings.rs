@@ -94,7 +94,7 @@ impl Keys {
         Err(ConfigError::invalid(format!("{}.{key}", self.0), message))
     }
 
-    fn base(&self, url: &Hidden) -> Result<String, ConfigError> {
+    pub(crate) fn base(&self, url: &Hidden) -> Result<String, ConfigError> {
         let Ok(parsed) = Url::parse(&url.0) else {
             return self.refuse("url", "must be a URL such as http://stock.internal:9002");
         };
@@ -113,14 +113,14 @@ impl Keys {
         Ok(parsed.as_str().trim_end_matches('/').to_owned())
     }
 
-    fn whole(&self, key: &str, value: i64, max: i64) -> Result<u32, ConfigError> {
+    pub(crate) fn whole(&self, key: &str, value: i64, max: i64) -> Result<u32, ConfigError> {
         match u32::try_from(value) {
             Ok(whole) if (1..=max).contains(&value) => Ok(whole),
             _ => self.refuse(key, format!("must be a whole number from 1 to {max}")),
         }
     }
 
-    fn within(&self, key: &str, value: Duration, min: Duration, max: Duration) -> Result<Duration, ConfigError> {
+    pub(crate) fn within(&self, key: &str, value: Duration, min: Duration, max: Duration) -> Result<Duration, ConfigError> {
         if (min..=max).contains(&value) {
             return Ok(value);
         }
@@ -128,7 +128,7 @@ impl Keys {
         self.refuse(key, format!("must be from {} to {}", shown(min), shown(max)))
     }
 
-    fn retry(&self, retry: &RetryConfig) -> Result<RetryPolicy, ConfigError> {
+    pub(crate) fn retry(&self, retry: &RetryConfig) -> Result<RetryPolicy, ConfigError> {
         let attempts = match retry.attempts {
             Some(attempts) if !(1..=ATTEMPTS_MAX).contains(&attempts) => {
                 let message = format!("must be from 1 to {ATTEMPTS_MAX}, the first attempt included; leave it out for no limit");
@@ -184,24 +184,32 @@ impl Keys {
         }
     }
 
-    /// The header, its value, and the bare secret.
-    fn secret(&self, auth: Option<&AuthConfig>) -> Result<Option<(HeaderName, HeaderValue, String)>, ConfigError> {
-        let Some(auth) = auth else { return Ok(None) };
-        let secret = match (&auth.env, &auth.file) {
+    /// A secret from the variable or the file that `key` names.
+    pub(crate) fn referenced(&self, key: &str, env: Option<&str>, file: Option<&str>) -> Result<String, ConfigError> {
+        let secret = match (env, file) {
             (Some(variable), None) => match std::env::var(variable) {
                 Ok(secret) => secret,
-                Err(_) => return self.refuse("auth.env", format!("the environment variable {variable} is not set")),
+                Err(_) => return self.refuse(&format!("{key}.env"), format!("the environment variable {variable} is not set")),
             },
             (None, Some(file)) => match std::fs::read_to_string(file) {
                 Ok(secret) => secret,
-                Err(error) => return self.refuse("auth.file", format!("{file} cannot be read: {}", error.kind())),
+                Err(error) => {
+                    return self.refuse(&format!("{key}.file"), format!("{file} cannot be read: {}", error.kind()));
+                }
             },
-            _ => return self.refuse("auth", "needs either `env` or `file`"),
+            _ => return self.refuse(key, "needs either `env` or `file`"),
         };
         let secret = secret.trim_end_matches(['\r', '\n']).to_owned();
         if secret.is_empty() {
-            return self.refuse("auth", "names an empty secret");
+            return self.refuse(key, "names an empty secret");
         }
+        Ok(secret)
+    }
+
+    /// The header, its value, and the bare secret.
+    fn secret(&self, auth: Option<&AuthConfig>) -> Result<Option<(HeaderName, HeaderValue, String)>, ConfigError> {
+        let Some(auth) = auth else { return Ok(None) };
+        let secret = self.referenced("auth", auth.env.as_deref(), auth.file.as_deref())?;
         let header = self.header_name("auth.header", &auth.header)?;
         let default_prefix = if header == http::header::AUTHORIZATION { "Bearer " } else { "" };
         let prefix = auth.prefix.as_deref().unwrap_or(default_prefix);

@@ -13,7 +13,7 @@ const fn of(id: &'static str, says: &'static str, checked: &'static str) -> Inva
 }
 
 /// All of them.
-pub(crate) const INVARIANTS: [Invariant; 48] = [
+pub(crate) const INVARIANTS: [Invariant; 49] = [
     of("I1", "an order is decided once, and what has ended stays ended", "S F X"),
     of("I1b", "the order service and the workflow agree on who won", "S X"),
     of("I2", "stock goes back once if the order is cancelled, never else, and its units add up", "S X"),
@@ -62,4 +62,5 @@ pub(crate) const INVARIANTS: [Invariant; 48] = [
     of("I45", "an execution that cannot go on delays no other", "S (I6), engine specifications"),
     of("I46", "secrets are in no log, list or error", "HTTP specifications"),
     of("I47", "a token sees its own workflow types only", "HTTP specifications"),
+    of("I48", "what a run emitted comes to every sink, first in its order, and nothing comes that no history has", "S"),
 ];

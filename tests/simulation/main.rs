@@ -13,6 +13,7 @@
 mod callers;
 mod goals;
 mod invariants;
+mod receiver;
 mod runs;
 mod shop;
 mod swarm;

@@ -12,6 +12,7 @@ use super::{BLOCKED_BACKOFF, Call};
 use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, BreakerPanel};
 use crate::fault::{Bug, planted};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
+use crate::outbox::SinkRegistry;
 use crate::payload::Payload;
 use crate::replay::Machine;
 use crate::store::{Execution, InboxRow, Loaded, NewExecution, RowChange, Status};
@@ -27,6 +28,8 @@ pub struct Registries {
     pub activities: ActivityRegistry,
     /// The breakers behind the activities, if there are any, for a person to look at and to set.
     pub breakers: Option<Arc<dyn BreakerPanel>>,
+    /// Who is told of events.
+    pub sinks: SinkRegistry,
 }
 
 /// An execution in memory. What it holds may be ahead of the store by the one transition that is being committed.
@@ -88,6 +91,7 @@ impl Active {
         let row = active.next_row(now);
         active.apply_row(&row);
         active.row.rev = 0;
+        let emit = active.emitted(code);
         let record = active.take_record().expect("a first transition has events");
         let new = NewExecution {
             key: start.key,
@@ -98,6 +102,7 @@ impl Active {
             row,
             attributes: start.attributes.into_iter().map(|(name, (_, value))| (name, value)).collect(),
             consume: Vec::new(),
+            emit,
             requested: false,
         };
         Ok((new, active))
@@ -173,6 +178,11 @@ impl Active {
         }
         self.notes.activities.retain(|number, _| self.folded.activities.contains_key(number));
         Ok(number)
+    }
+
+    /// The time of the transition that is being built.
+    pub(super) fn pending_at(&self) -> Timestamp {
+        self.pending_at
     }
 
     /// The history row of the transition, if it has events.

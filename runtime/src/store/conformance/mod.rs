@@ -9,6 +9,7 @@ mod inbox;
 mod lanes;
 mod listing;
 mod nodes;
+pub(in crate::store) mod outbox;
 pub(in crate::store) mod random;
 mod retention;
 pub(in crate::store) mod sagas;
@@ -50,6 +51,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
         audit::SPECIFICATIONS,
+        outbox::SPECIFICATIONS,
     ]
     .into_iter()
     .flatten()

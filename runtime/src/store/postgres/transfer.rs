@@ -159,7 +159,7 @@ impl Work for Clear {
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<(), Fault> {
         sqlx::query(
-            "TRUNCATE overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.starts, overdue.tokens",
+            "TRUNCATE overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.starts, overdue.outbox, overdue.tokens",
         )
         .execute(&mut *within.connection)
         .await?;
@@ -171,7 +171,8 @@ async fn counts(connection: &mut PgConnection) -> Result<Counts, sqlx::Error> {
     let row = sqlx::query(
         "SELECT (SELECT count(*) FROM overdue.executions), (SELECT count(*) FROM overdue.history),
                 (SELECT count(*) FROM overdue.attributes), (SELECT count(*) FROM overdue.inbox),
-                (SELECT count(*) FROM overdue.starts), (SELECT count(*) FROM overdue.tokens)",
+                (SELECT count(*) FROM overdue.starts), (SELECT count(*) FROM overdue.tokens),
+                (SELECT count(*) FROM overdue.outbox)",
     )
     .fetch_one(connection)
     .await?;
@@ -182,6 +183,7 @@ async fn counts(connection: &mut PgConnection) -> Result<Counts, sqlx::Error> {
         attributes: count(2)?,
         inbox_rows: count(3)?,
         requested_starts: count(4)?,
+        outbox_rows: count(6)?,
         tokens: count(5)?,
     })
 }

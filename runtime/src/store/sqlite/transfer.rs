@@ -60,7 +60,7 @@ fn check_storable(parcel: &Parcel) -> Result<(), StoreError> {
             let unchecked = all.iter().find(|carried| carried.row.unchecked);
             unchecked.map(|carried| format!("signal {} of {} that was sent", carried.row.signal_id, carried.row.key))
         }
-        Parcel::Executions(_) | Parcel::Tokens(_) => None,
+        Parcel::Executions(_) | Parcel::Outbox(_) | Parcel::Tokens(_) => None,
     };
     waiting.map_or(Ok(()), |what| {
         Err(StoreError::Refused(format!(
@@ -106,9 +106,14 @@ pub(super) async fn mark(
 
 /// Removes everything but the store's name, marks, number of shards and last epoch. Needs a transaction.
 pub(super) async fn clear(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    for sql in
-        ["DELETE FROM history", "DELETE FROM attributes", "DELETE FROM inbox", "DELETE FROM executions", "DELETE FROM tokens"]
-    {
+    for sql in [
+        "DELETE FROM history",
+        "DELETE FROM attributes",
+        "DELETE FROM inbox",
+        "DELETE FROM outbox",
+        "DELETE FROM executions",
+        "DELETE FROM tokens",
+    ] {
         sqlx::query(sql).execute(&mut *connection).await?;
     }
     Ok(())
@@ -117,7 +122,7 @@ pub(super) async fn clear(connection: &mut SqliteConnection) -> Result<(), sqlx:
 async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error> {
     let row = sqlx::query(
         "SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM history), (SELECT count(*) FROM attributes),
-                (SELECT count(*) FROM inbox), (SELECT count(*) FROM tokens)",
+                (SELECT count(*) FROM inbox), (SELECT count(*) FROM tokens), (SELECT count(*) FROM outbox)",
     )
     .fetch_one(connection)
     .await?;
@@ -128,6 +133,7 @@ async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error
         attributes: count(2)?,
         inbox_rows: count(3)?,
         requested_starts: 0,
+        outbox_rows: count(5)?,
         tokens: count(4)?,
     })
 }

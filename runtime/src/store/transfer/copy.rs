@@ -30,6 +30,8 @@ pub struct CopyReport {
     pub inbox_rows: u64,
     /// Starts that were asked for inside the store and are not made.
     pub requested_starts: u64,
+    /// Events that sinks do not have yet.
+    pub outbox_rows: u64,
     /// Tokens.
     pub tokens: u64,
     /// SHA-256 over everything, in the order of the keys; the same of both stores.
@@ -88,7 +90,7 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
     let digest = digest?;
     from.mark(None, Some(&target.name)).await?;
     to.mark(None, None).await?;
-    let Counts { executions, history_rows, attributes, inbox_rows, requested_starts, tokens } = digest.counts;
+    let Counts { executions, history_rows, attributes, inbox_rows, requested_starts, outbox_rows, tokens } = digest.counts;
     Ok(CopyReport {
         workflows: executions,
         history_rows,
@@ -96,6 +98,7 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
         attributes,
         inbox_rows,
         requested_starts,
+        outbox_rows,
         tokens,
         hash: digest.hash(),
     })

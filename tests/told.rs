@@ -76,7 +76,10 @@ async fn a_step_that_needs_a_person_is_told_with_all_that_its_decision_takes() {
     let step = node.until_a_person_is_needed("o-1", "release-stock").await;
     let came = until_came(&receiver, 2).await;
     let (name, data) = came.iter().find(|(name, _)| name == "order.needs-attention").unwrap();
-    assert_eq!((name.as_str(), &data["orderId"], &data["step"]), ("order.needs-attention", &json!("o-1"), &json!("release-stock")));
+    assert_eq!(
+        (name.as_str(), &data["orderId"], &data["step"]),
+        ("order.needs-attention", &json!("o-1"), &json!("release-stock"))
+    );
     assert_eq!((&data["workflowType"], &data["workflowId"]), (&json!("order-timeout"), &json!("o-1")));
     assert!(data["failure"].as_str().unwrap().starts_with("http-422"), "{data}");
     assert!(data["number"].is_u64(), "{data} {step}");
@@ -113,7 +116,10 @@ async fn what_a_receiver_refuses_for_good_is_listed_and_a_person_has_it_sent_aga
     assert_eq!((&parked["attempts"], &parked["nextAttemptAt"]), (&json!(1), &Value::Null));
     let id = parked["id"].as_str().unwrap();
     let shown = at(&["outbox", "list", "--sink", "crm"]).await;
-    assert!(shown.stdout.contains(id) && shown.stdout.contains("order.paid of order-timeout o-1 to crm: needs-attention"), "{shown:?}");
+    assert!(
+        shown.stdout.contains(id) && shown.stdout.contains("order.paid of order-timeout o-1 to crm: needs-attention"),
+        "{shown:?}"
+    );
 
     let retried = at(&["outbox", "retry", id, "--reason", "mended"]).await;
     assert_eq!(retried.code, Some(0), "{retried:?}");

@@ -102,7 +102,8 @@ impl Service<Request> for HttpClient {
 impl Wire for HttpClient {
     async fn send(&self, request: Outgoing) -> Result<Incoming, NoAnswer> {
         let outgoing = self.client.request(request.method, request.url).headers(request.headers).body(request.body);
-        let response = outgoing.send().await.map_err(|error| if error.is_connect() { NoAnswer::Connect } else { NoAnswer::Broken })?;
+        let response =
+            outgoing.send().await.map_err(|error| if error.is_connect() { NoAnswer::Connect } else { NoAnswer::Broken })?;
         let (status, headers) = (response.status(), response.headers().clone());
         // The status has come: a body that breaks off, or is too large, takes nothing from it.
         let body = match receive(response).await {

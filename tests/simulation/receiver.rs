@@ -39,7 +39,9 @@ impl Ledger {
 fn is_told(kind: &EventKind) -> bool {
     matches!(
         kind,
-        EventKind::EventEmitted { .. } | EventKind::AttentionRequested { .. } | EventKind::ActivityScheduled { by_hand: Some(_), .. }
+        EventKind::EventEmitted { .. }
+            | EventKind::AttentionRequested { .. }
+            | EventKind::ActivityScheduled { by_hand: Some(_), .. }
     )
 }
 

@@ -92,8 +92,7 @@ async fn the_body_is_type_time_and_data_as_they_were_written_and_the_signature_o
     // 2026-11-30T18:00:00Z: when it is sent, not when it happened.
     assert_eq!(header(request, "webhook-timestamp"), "1796061600");
     let signed = format!("{}.1796061600.{body}", envelope().id);
-    let expected: Vec<String> =
-        KEYS.iter().map(|key| format!("v1,{}", STANDARD.encode(hmac(key, signed.as_bytes())))).collect();
+    let expected: Vec<String> = KEYS.iter().map(|key| format!("v1,{}", STANDARD.encode(hmac(key, signed.as_bytes())))).collect();
     assert_eq!(header(request, "webhook-signature"), expected.join(" "));
 }
 

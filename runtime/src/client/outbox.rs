@@ -268,7 +268,9 @@ mod tests {
     fn the_name_of_a_row_reads_back_as_written_and_nothing_else_does() {
         let place = OutboxKey { shard: 63, sink: "crm-1".into(), run_id: RunId::new(1, [7; 10]), event: 12 };
         assert_eq!(read_id(&write_id(&place)).unwrap(), place);
-        for text in ["", "1", "1.a.b.c", "1.crm.00000000-0000-0000-0000-000000000000", "x.crm.00000000-0000-0000-0000-000000000000.1"] {
+        for text in
+            ["", "1", "1.a.b.c", "1.crm.00000000-0000-0000-0000-000000000000", "x.crm.00000000-0000-0000-0000-000000000000.1"]
+        {
             assert!(matches!(read_id(text), Err(ClientError::NotFound(_))), "{text}");
         }
     }

@@ -176,9 +176,15 @@ impl Courier {
         for (ended, outcome) in asked {
             match outcome.await {
                 // Stale: a person was faster. Not owned: the next owner sends it again.
-                Ok(Ok(Outcome::Dispatched | Outcome::Stale | Outcome::NotOwned)) => drop(hands.under_way.remove(&ended.row.place)),
+                Ok(Ok(Outcome::Dispatched | Outcome::Stale | Outcome::NotOwned)) => {
+                    drop(hands.under_way.remove(&ended.row.place))
+                }
                 Ok(Ok(_) | Err(CommitFailure::Rejected(_))) => {
-                    tracing::error!(sink = self.sink.name(), event.id = event_id_of(&ended.row), "what became of an event cannot be stored");
+                    tracing::error!(
+                        sink = self.sink.name(),
+                        event.id = event_id_of(&ended.row),
+                        "what became of an event cannot be stored"
+                    );
                     hands.under_way.remove(&ended.row.place);
                 }
                 Ok(Err(CommitFailure::NotApplied)) => {

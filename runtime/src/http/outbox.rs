@@ -25,11 +25,7 @@ const PAGE_DEFAULT: usize = 100;
     ),
     responses((status = 200, body = OutboxPage), (status = 400, body = Problem))
 )]
-pub(super) async fn list(
-    State(api): State<Api>,
-    caller: Caller,
-    RawQuery(query): RawQuery,
-) -> Result<Json<OutboxPage>, Problem> {
+pub(super) async fn list(State(api): State<Api>, caller: Caller, RawQuery(query): RawQuery) -> Result<Json<OutboxPage>, Problem> {
     let mut list = parse(query.as_deref().unwrap_or_default())?;
     list.visible_types = caller.types().cloned();
     Ok(Json(api.client.outbox(&list).await?))

@@ -85,11 +85,7 @@ impl Default for SinkOptions {
         Self {
             concurrency: 16,
             timeout: Duration::from_secs(15),
-            retry: RetryPolicy {
-                initial: Duration::from_secs(5),
-                cap: Duration::from_secs(3600),
-                ..RetryPolicy::default()
-            },
+            retry: RetryPolicy { initial: Duration::from_secs(5), cap: Duration::from_secs(3600), ..RetryPolicy::default() },
         }
     }
 }

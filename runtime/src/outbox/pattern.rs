@@ -56,7 +56,9 @@ mod tests {
         let takes = |pattern: &str, event: &str| EventPattern::parse(pattern).unwrap().takes(event);
         assert!(takes("*", "shipment.sent") && takes("shipment.*", "shipment.sent") && takes("shipment.*", "shipment.a.b"));
         assert!(takes("shipment.sent", "shipment.sent"));
-        assert!(!takes("shipment.*", "shipment") && !takes("shipment.*", "shipments.sent") && !takes("shipment.sent", "shipment"));
+        assert!(
+            !takes("shipment.*", "shipment") && !takes("shipment.*", "shipments.sent") && !takes("shipment.sent", "shipment")
+        );
         for text in ["", ".*", "**", "shipment*", "*.sent", "Shipment.*"] {
             assert!(EventPattern::parse(text).unwrap_err().to_string().contains("shipment.*"), "{text}");
         }

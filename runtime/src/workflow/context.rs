@@ -154,8 +154,7 @@ impl WorkflowContext {
     /// [`EmitRefused`], when the name or the data cannot be sent; nothing is recorded then.
     pub fn emit(&self, event: &str, data: &impl Serialize) -> Result<(), EmitRefused> {
         let mut state = self.shared.lock();
-        let is_recorded =
-            matches!(state.next_recorded(), Some(Some(EventKind::EventEmitted { name, .. })) if name == event);
+        let is_recorded = matches!(state.next_recorded(), Some(Some(EventKind::EventEmitted { name, .. })) if name == event);
         let emitted = Emitted::new(event, data);
         let emitted = match emitted {
             // What was let through once stays, whatever today's limits are.

@@ -25,7 +25,9 @@ pub enum EmitRefused {
     #[error(transparent)]
     Name(#[from] InvalidEventName),
     /// Its data are too much.
-    #[error("the data of event {event} have {bytes} bytes, the limit is {EVENT_DATA_BYTES_MAX}: name the thing and let the receiver ask for it")]
+    #[error(
+        "the data of event {event} have {bytes} bytes, the limit is {EVENT_DATA_BYTES_MAX}: name the thing and let the receiver ask for it"
+    )]
     TooLarge {
         /// The event.
         event: String,
@@ -57,8 +59,8 @@ impl Emitted {
     /// [`EmitRefused`].
     pub fn new(event: &str, data: &impl Serialize) -> Result<Self, EmitRefused> {
         check_event_name(event)?;
-        let data = Payload::of(data)
-            .map_err(|error| EmitRefused::Unwritable { event: event.to_owned(), reason: error.to_string() })?;
+        let data =
+            Payload::of(data).map_err(|error| EmitRefused::Unwritable { event: event.to_owned(), reason: error.to_string() })?;
         if data.len() > EVENT_DATA_BYTES_MAX {
             return Err(EmitRefused::TooLarge { event: event.to_owned(), bytes: data.len() });
         }

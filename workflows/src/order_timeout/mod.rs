@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use overdue_runtime::workflow::{
-    ByHandStep, Emitted, LateStart, Signal, SignalDeclaration, SignalView, StepInTrouble, Workflow, WorkflowContext, WorkflowError,
+    ByHandStep, Emitted, LateStart, Signal, SignalDeclaration, SignalView, StepInTrouble, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use overdue_runtime::{InvalidField, Payload, WorkflowKey};
 use serde::{Deserialize, Serialize};

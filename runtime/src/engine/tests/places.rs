@@ -99,7 +99,9 @@ async fn commit_all(placed: bool, writes: Vec<Write>) -> (Vec<Vec<Write>>, Vec<O
     let _ = lane.send(LaneRequest::Finish);
     let lease = Arc::new(Lease::new(Duration::from_secs(5), environment.clock.monotonic()));
     let clock = Arc::clone(&environment.clock);
-    Committer { store: Arc::clone(&store) as Arc<dyn Store>, fence, clock, lease, requests, core, news: watch::Sender::new(()) }.run().await;
+    Committer { store: Arc::clone(&store) as Arc<dyn Store>, fence, clock, lease, requests, core, news: watch::Sender::new(()) }
+        .run()
+        .await;
     let mut outcomes = Vec::new();
     for answered in answers {
         outcomes.push(answered.await.unwrap().unwrap());

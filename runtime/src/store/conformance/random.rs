@@ -250,17 +250,19 @@ fn attribute() -> impl Strategy<Value = AttributeValue> {
 fn new() -> impl Strategy<Value = NewExecution> {
     let attributes = prop::collection::btree_map(select(vec!["sku".to_owned(), "region".to_owned()]), attribute(), 0..3);
     let consume = prop::collection::vec((key(), select(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])), 0..2);
-    (key(), row(), attributes, 0u8..3, consume, events()).prop_map(|(key, row, attributes, request, consume, events)| NewExecution {
-        shard: key.shard(SHARDS),
-        run_id: run_of(&key),
-        request_hash: [request; 16],
-        record: Record { first_event: 1, bytes: Bytes::from(vec![request + 1]) },
-        row,
-        attributes: attributes.into_iter().collect(),
-        consume,
-        emit: emitted(&key, &events),
-        requested: false,
-        key,
+    (key(), row(), attributes, 0u8..3, consume, events()).prop_map(|(key, row, attributes, request, consume, events)| {
+        NewExecution {
+            shard: key.shard(SHARDS),
+            run_id: run_of(&key),
+            request_hash: [request; 16],
+            record: Record { first_event: 1, bytes: Bytes::from(vec![request + 1]) },
+            row,
+            attributes: attributes.into_iter().collect(),
+            consume,
+            emit: emitted(&key, &events),
+            requested: false,
+            key,
+        }
     })
 }
 
@@ -299,9 +301,8 @@ fn dispatch() -> impl Strategy<Value = Write> {
         parked: next.is_none(),
         failure: fails.then(|| "http-503".to_owned()),
     });
-    (key(), select(SINKS.to_vec()), 1u64..5, 0u32..2, prop_oneof![removed, updated]).prop_map(|(key, sink, number, attempts, change)| {
-        super::outbox::dispatch(&event(&key, sink, number), attempts, change)
-    })
+    (key(), select(SINKS.to_vec()), 1u64..5, 0u32..2, prop_oneof![removed, updated])
+        .prop_map(|(key, sink, number, attempts, change)| super::outbox::dispatch(&event(&key, sink, number), attempts, change))
 }
 
 const SINKS: [&str; 2] = ["crm", "mail"];

@@ -9,8 +9,9 @@ use crate::fault::{Bug, planted};
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
-    Advance, AttributeValue, CommitError, Deposit, Dispatch, Due, Execution, Fence, Forget, INBOX_ROWS_MAX, INBOX_ROWS_PER_KEY_MAX,
-    InboxRow, Loaded, NewExecution, OutboxKey, OutboxRow, Outcome, Refuse, RequestedStart, Retire, RowChange, STARTED_BY_ANOTHER, Status, Token, Write,
+    Advance, AttributeValue, CommitError, Deposit, Dispatch, Due, Execution, Fence, Forget, INBOX_ROWS_MAX,
+    INBOX_ROWS_PER_KEY_MAX, InboxRow, Loaded, NewExecution, OutboxKey, OutboxRow, Outcome, Refuse, RequestedStart, Retire,
+    RowChange, STARTED_BY_ANOTHER, Status, Token, Write,
 };
 use crate::time::Timestamp;
 

@@ -13,9 +13,7 @@ use super::statement::Statement;
 use super::values::{limit_of, shard_of, stored_run, stored_shard, stored_shards};
 use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
-use crate::store::{
-    Dispatch, Outbox, OutboxChange, OutboxFilter, OutboxKey, OutboxRow, OutboxState, Outcome, StoreError,
-};
+use crate::store::{Dispatch, Outbox, OutboxChange, OutboxFilter, OutboxKey, OutboxRow, OutboxState, Outcome, StoreError};
 use crate::time::Timestamp;
 
 #[async_trait]

@@ -11,9 +11,7 @@ use super::values::{Sized, four, limit_of, sixteen, sixty_four, sized};
 use super::{SqliteStore, shards_as_json};
 use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
-use crate::store::{
-    Dispatch, Outbox, OutboxChange, OutboxFilter, OutboxKey, OutboxRow, OutboxState, Outcome, StoreError,
-};
+use crate::store::{Dispatch, Outbox, OutboxChange, OutboxFilter, OutboxKey, OutboxRow, OutboxState, Outcome, StoreError};
 use crate::time::Timestamp;
 
 #[async_trait]
@@ -158,8 +156,7 @@ async fn promote(connection: &mut SqliteConnection, place: &OutboxKey, now: Time
     Ok(())
 }
 
-pub(super) const UPDATE: &str =
-    "UPDATE outbox SET next_at = ?6, attempts = ?7, failing_since = ?8, parked = ?9, failure = ?10
+pub(super) const UPDATE: &str = "UPDATE outbox SET next_at = ?6, attempts = ?7, failing_since = ?8, parked = ?9, failure = ?10
      WHERE shard = ?1 AND sink = ?2 AND run_id = ?3 AND event = ?4 AND attempts = ?5";
 
 async fn update(connection: &mut SqliteConnection, dispatch: &Dispatch) -> Result<bool, Fault> {

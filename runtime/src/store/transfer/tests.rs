@@ -13,7 +13,7 @@ use super::copy::copy_by;
 use super::*;
 use crate::store::conformance::SHARDS;
 use crate::store::conformance::fixtures::{advance, at, new, order, sleeping};
-use crate::store::{Advance, CommitError, ModelStore, NewNode, Outcome, OutboxRow, Write};
+use crate::store::{Advance, CommitError, ModelStore, NewNode, OutboxRow, Outcome, Write};
 
 #[tokio::test]
 async fn everything_is_there_afterwards_and_only_the_target_can_be_served() {

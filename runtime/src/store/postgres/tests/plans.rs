@@ -218,7 +218,8 @@ async fn no_hot_statement_walks_over_a_table_that_grows() {
     for (name, sql, values, index) in reads().into_iter().chain(writes()) {
         for generic in [true, false] {
             let plan = plan(&mut connection, sql, &values, generic).await;
-            let walks = ["executions", "history", "attributes", "inbox", "starts", "outbox"].map(|table| format!("Seq Scan on {table}"));
+            let walks =
+                ["executions", "history", "attributes", "inbox", "starts", "outbox"].map(|table| format!("Seq Scan on {table}"));
             for line in &plan {
                 assert!(!walks.iter().any(|walk| line.contains(walk)), "{name} walks over a table: {plan:#?}");
                 assert!(!line.contains("hashed SubPlan"), "{name} reads a table whole: {plan:#?}");

@@ -37,7 +37,8 @@ pub(super) async fn export(
         }
         Place::Requests(_) => Ok((Parcel::Requests(Vec::new()), Some(Place::Outbox(None)))),
         Place::Outbox(after) => {
-            let all = outbox::page(connection, &OutboxFilter::default(), after.as_ref(), limit.min(EVENTS_PER_PARCEL_MAX)).await?;
+            let all =
+                outbox::page(connection, &OutboxFilter::default(), after.as_ref(), limit.min(EVENTS_PER_PARCEL_MAX)).await?;
             let next = all.last().map_or(Place::Tokens, |last| Place::Outbox(Some(last.place.clone())));
             Ok((Parcel::Outbox(all), Some(next)))
         }

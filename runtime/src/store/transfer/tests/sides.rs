@@ -13,8 +13,8 @@ use super::super::copy::digest_of;
 use super::super::{Counts, Portable, Standing};
 use crate::id::WorkflowKey;
 use crate::store::conformance::SHARDS;
-use crate::store::conformance::outbox::{dispatch, event};
 use crate::store::conformance::fixtures::{Node, advance, at, closed, new, order, record, retire, signal, sleeping};
+use crate::store::conformance::outbox::{dispatch, event};
 use crate::store::postgres::tests::{database, session};
 use crate::store::{
     Advance, AttributeValue, ModelStore, NewNode, OutboxChange, Outcome, PostgresStore, SqliteStore, Status, Store, Token, Write,

@@ -9,7 +9,7 @@ use super::active::{Active, Registries};
 use crate::history::EventKind;
 use crate::payload::Payload;
 use crate::store::{OutboxKey, OutboxRow};
-use crate::workflow::{Emitted, StepInTrouble, check_event_name};
+use crate::workflow::{Emitted, StepInTrouble};
 
 impl Active {
     /// The rows of the events of the transition that is being built.
@@ -61,11 +61,6 @@ impl Active {
         let workflow = code.workflows.get(self.row.key.workflow_type())?;
         let null = Payload::null();
         let input = self.input.as_ref().unwrap_or(&null);
-        let emitted = workflow.attention_event(&self.row.key, input, &StepInTrouble { number, name, why })?;
-        if let Err(error) = check_event_name(&emitted.name) {
-            tracing::error!(workflow.type = self.row.key.workflow_type(), error = %error, "nobody is told that a step needs a person");
-            return None;
-        }
-        Some(emitted)
+        workflow.attention_event(&self.row.key, input, &StepInTrouble { number, name, why })
     }
 }

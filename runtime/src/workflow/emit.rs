@@ -13,9 +13,9 @@ pub const EVENT_DATA_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Emitted {
     /// What happened: dotted, in lower case.
-    pub name: String,
-    /// What is told of it.
-    pub data: Payload,
+    pub(crate) name: String,
+    /// What is told of it: no more, and no deeper, than every store and receiver can take.
+    pub(crate) data: Payload,
 }
 
 /// Why an event is not sent.
@@ -34,8 +34,8 @@ pub enum EmitRefused {
         /// How much they are.
         bytes: usize,
     },
-    /// Its data cannot be written as JSON.
-    #[error("the data of event {event} cannot be written as JSON: {reason}")]
+    /// Its data cannot be written as JSON that every store can take.
+    #[error("the data of event {event} cannot be sent as JSON: {reason}")]
     Unwritable {
         /// The event.
         event: String,
@@ -59,8 +59,10 @@ impl Emitted {
     /// [`EmitRefused`].
     pub fn new(event: &str, data: &impl Serialize) -> Result<Self, EmitRefused> {
         check_event_name(event)?;
-        let data =
-            Payload::of(data).map_err(|error| EmitRefused::Unwritable { event: event.to_owned(), reason: error.to_string() })?;
+        let unwritable = |reason: String| EmitRefused::Unwritable { event: event.to_owned(), reason };
+        let data = Payload::of(data).map_err(|error| unwritable(error.to_string()))?;
+        // What is read back from a store is checked like what comes in.
+        let data = Payload::from_json(data.as_str()).map_err(|error| unwritable(error.to_string()))?;
         if data.len() > EVENT_DATA_BYTES_MAX {
             return Err(EmitRefused::TooLarge { event: event.to_owned(), bytes: data.len() });
         }
@@ -98,10 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn data_over_the_limit_are_refused_with_their_size() {
+    fn data_over_the_limit_and_data_that_no_store_could_give_back_are_refused() {
         let fits = "x".repeat(EVENT_DATA_BYTES_MAX - 2);
         assert_eq!(Emitted::new("a", &fits).unwrap().data.len(), EVENT_DATA_BYTES_MAX);
         let error = Emitted::new("a", &format!("{fits}x")).unwrap_err();
+        for unfit in [serde_json::json!("a\0b"), (0..200).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]))] {
+            assert!(matches!(Emitted::new("a", &unfit), Err(EmitRefused::Unwritable { .. })), "no store could give it back");
+        }
         assert_eq!(error, EmitRefused::TooLarge { event: "a".into(), bytes: EVENT_DATA_BYTES_MAX + 1 });
     }
 }

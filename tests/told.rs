@@ -89,7 +89,7 @@ async fn a_step_that_needs_a_person_is_told_with_all_that_its_decision_takes() {
 async fn a_refund_of_a_late_payment_is_told_too() {
     let (receiver, node) = told_to(204).await;
     node.shop.answers("confirm-paid", [outcome("ALREADY_CANCELLED", json!({}))]);
-    node.place(&Order::bare("o-1").with("latePaymentWindow", "PT0S")).await;
+    node.place(&Order::new("o-1")).await;
     node.let_the_deadline_come().await;
     node.ended("o-1").await;
     node.pay("o-1", "txn-1").await;

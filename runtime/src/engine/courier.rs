@@ -177,7 +177,7 @@ impl Courier {
             match outcome.await {
                 // Stale: a person was faster. Not owned: the next owner sends it again.
                 Ok(Ok(Outcome::Dispatched | Outcome::Stale | Outcome::NotOwned)) => {
-                    drop(hands.under_way.remove(&ended.row.place))
+                    hands.under_way.remove(&ended.row.place);
                 }
                 Ok(Ok(_) | Err(CommitFailure::Rejected(_))) => {
                     tracing::error!(

@@ -92,7 +92,7 @@ impl Database {
             None => database().await,
         };
         let new = "DELETE FROM overdue.executions; DELETE FROM overdue.history; DELETE FROM overdue.attributes;
-                   DELETE FROM overdue.inbox; DELETE FROM overdue.starts; DELETE FROM overdue.tokens; DELETE FROM overdue.nodes;
+                   DELETE FROM overdue.inbox; DELETE FROM overdue.outbox; DELETE FROM overdue.starts; DELETE FROM overdue.tokens; DELETE FROM overdue.nodes;
                    DELETE FROM overdue.lanes; UPDATE overdue.shards SET node_id = NULL;
                    UPDATE overdue.transfer SET store_id = gen_random_uuid(), copying_from_id = NULL, copying_from = NULL,
                                                moved_to_id = NULL, moved_to = NULL";

@@ -61,6 +61,9 @@ enum Reply {
     Panics,
 }
 
+/// What was sent: id of the event, workflow, data, attempt, when.
+type Sent = (String, String, String, u32, Timestamp);
+
 /// A receiver that keeps a ledger.
 #[derive(Clone)]
 struct Receiver {
@@ -71,8 +74,7 @@ struct Receiver {
     replies: Arc<Mutex<Vec<Reply>>>,
     /// Whether it is down, and how.
     down: Arc<Mutex<Option<DeliveryFailure>>>,
-    /// Id, workflow, data, attempt, when.
-    ledger: Arc<Mutex<Vec<(String, String, String, u32, Timestamp)>>>,
+    ledger: Arc<Mutex<Vec<Sent>>>,
     most_at_once: Arc<AtomicUsize>,
     at_once: Arc<AtomicUsize>,
 }
@@ -101,7 +103,7 @@ impl Receiver {
         *self.down.lock().unwrap() = down;
     }
 
-    fn ledger(&self) -> Vec<(String, String, String, u32, Timestamp)> {
+    fn ledger(&self) -> Vec<Sent> {
         self.ledger.lock().unwrap().clone()
     }
 
@@ -468,11 +470,11 @@ async fn a_node_that_drains_waits_for_what_is_under_way_and_begins_nothing_more(
     let gate = Arc::new(Notify::new());
     post.receivers[0].replies([Reply::Late(gate.clone())]);
     post.tell("1", 1).await;
-    let (engine, opener) = (Arc::clone(post.client().engine()), gate.clone());
-    let drained = tokio::spawn(async move { engine.drain().await });
-    settle().await;
-    opener.notify_one();
-    drained.await.unwrap();
+    let opened = async {
+        settle().await;
+        gate.notify_one();
+    };
+    futures::future::join(post.client().engine().drain(), opened).await;
     assert_eq!((post.receivers[0].ledger().len(), post.store.outbox()), (1, vec![]));
 }
 

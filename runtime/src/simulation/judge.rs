@@ -234,10 +234,10 @@ impl Judge {
     pub(super) fn committed(&self, backing: &Backing, now: Timestamp, fence: &Fence, writes: &[Write], outcomes: &[Outcome]) {
         let mut state = self.lock();
         let holds = state.lanes.get(&fence.node_id) == Some(&fence.epoch);
-        let changed: Vec<&WorkflowKey> =
+        let written: Vec<&WorkflowKey> =
             writes.iter().zip(outcomes).flat_map(|(write, outcome)| changed(write, outcome)).collect();
-        state.findings.expect("I27", holds || changed.is_empty(), || {
-            format!("epoch {} of node {} was over, and {} executions changed", fence.epoch, fence.node_id, changed.len())
+        state.findings.expect("I27", holds || written.is_empty(), || {
+            format!("epoch {} of node {} was over, and {} executions changed", fence.epoch, fence.node_id, written.len())
         });
         if outcomes.contains(&Outcome::NotOwned) {
             *state.findings.reached.entry("shard lost in a batch").or_default() += 1;
@@ -245,8 +245,15 @@ impl Judge {
         if outcomes.contains(&Outcome::UnreadInbox) {
             *state.findings.reached.entry("deadline refused for an unread signal").or_default() += 1;
         }
-        let keys: Vec<WorkflowKey> = changed.into_iter().cloned().collect();
-        writes.iter().zip(outcomes).for_each(|(write, outcome)| state.follow_inbox(write, outcome));
+        let keys: Vec<WorkflowKey> = written.into_iter().cloned().collect();
+        // As if one came after another: what the same batch stores behind a transition was not there for it to see.
+        let mut unread = BTreeMap::new();
+        for (write, outcome) in writes.iter().zip(outcomes) {
+            state.follow_inbox(write, outcome);
+            for key in changed(write, outcome) {
+                unread.insert(key.clone(), state.first_unread(key));
+            }
+        }
         let loaded = match backing.inline(backing.store().load(&keys)) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -269,7 +276,7 @@ impl Judge {
                 let verdict = verify::execution(look, loaded);
                 state.findings.take(&verdict.checks, &verdict.violations);
             }
-            state.look(key, loaded, now);
+            state.look(key, loaded, now, unread.get(key).cloned().flatten());
         }
     }
 
@@ -291,7 +298,7 @@ impl State {
         }
     }
 
-    fn look(&mut self, key: &WorkflowKey, loaded: Option<Loaded>, now: Timestamp) {
+    fn look(&mut self, key: &WorkflowKey, loaded: Option<Loaded>, now: Timestamp, unread: Option<String>) {
         let before = self.seen.remove(key);
         let findings = &mut self.findings;
         let Some(loaded) = loaded else {
@@ -319,7 +326,6 @@ impl State {
             let new = look_at_new_events(key, &loaded, from, now, findings);
             self.keys.extend(new.keys);
             if let Some(event) = new.decision {
-                let unread = self.unread.range((key.clone(), String::new())..).next().filter(|(of, _)| of == key);
                 findings.expect("I19", unread.is_none(), || format!("{key}: event {event} was committed over {unread:?}"));
                 self.decisions.entry(key.clone()).or_default().push((now, event));
             }

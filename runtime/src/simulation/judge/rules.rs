@@ -21,6 +21,12 @@ impl State {
             .expect("I43", early.is_none(), || format!("shards {shards:?} were moved while a call was under way: {early:?}"));
     }
 
+    /// A signal that waits for this execution now.
+    pub(super) fn first_unread(&self, key: &WorkflowKey) -> Option<String> {
+        let first = self.unread.range((key.clone(), String::new())..).next().filter(|(of, _)| of == key);
+        first.map(|(_, signal_id)| signal_id.clone())
+    }
+
     pub(super) fn follow_inbox(&mut self, write: &Write, outcome: &Outcome) {
         match (write, outcome) {
             (Write::Deposit(deposit), Outcome::Deposited) => {

@@ -85,7 +85,7 @@ fn imports_point_down_http_and_cli_to_client_and_verify_to_engine_to_store_to_re
         &["engine"],
         &["store"],
         &["replay"],
-        &["workflow", "activity"],
+        &["workflow", "activity", "outbox"],
         &["history"],
     ];
     let rank: BTreeMap<&str, usize> =

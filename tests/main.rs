@@ -33,5 +33,6 @@ mod sql_from_rust;
 mod sql_refusals;
 mod sql_signals;
 mod steps;
+mod told;
 mod verify;
 mod wrong_clocks;

@@ -53,7 +53,7 @@ fn workflows() -> WorkflowRegistry {
 }
 
 /// Every path: its name, how it is walked, and the decision at its end.
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 26] = [
     "already-cancelled",
     "already-paid",
     "attention-retried-resolved-skipped",
@@ -75,6 +75,10 @@ const PATHS: [&str; 22] = [
     "paid",
     "payment-failed",
     "refund-processing-rejected-refunded",
+    "told-cancelled",
+    "told-late-payment-refunded",
+    "told-paid",
+    "told-refunded",
     "wrong-amount-accepted",
 ];
 
@@ -106,7 +110,7 @@ async fn walk(node: &Node, name: &str) -> (&'static str, String) {
             shop.answers("confirm-paid", [plain("PAID"), twice]);
         }
         "hold-voided" => shop.answers("close-payment", [plain("AUTHORIZED")]),
-        "late-payment" => shop.answers("confirm-paid", [plain("ALREADY_CANCELLED")]),
+        "late-payment" | "told-late-payment-refunded" => shop.answers("confirm-paid", [plain("ALREADY_CANCELLED")]),
         "not-due" => {
             let later = START.saturating_add(Order::TIME_TO_PAY * 2);
             shop.answers(
@@ -126,7 +130,7 @@ async fn walk(node: &Node, name: &str) -> (&'static str, String) {
     }
     node.place(&order).await;
     match name {
-        "paid" | "confirm-expired" => {
+        "paid" | "told-paid" | "confirm-expired" => {
             node.pay("o-1", "txn-1").await;
         }
         "confirm-not-found" => {
@@ -164,12 +168,12 @@ async fn walk(node: &Node, name: &str) -> (&'static str, String) {
             node.until_a_person_is_needed("o-1", "review-close-payment").await;
             node.resolve("o-1", "review-close-payment", json!({ "outcome": "CLOSED" })).await;
         }
-        "late-refund" | "refund-processing-rejected-refunded" => {
+        "late-refund" | "told-refunded" | "refund-processing-rejected-refunded" => {
             node.let_the_deadline_come().await;
             node.until_phase("o-1", "watching").await;
             node.pay("o-1", "txn-1").await;
         }
-        "late-payment" => {
+        "late-payment" | "told-late-payment-refunded" => {
             node.let_the_deadline_come().await;
             node.ended("o-1").await;
             node.pay("o-1", "txn-1").await;

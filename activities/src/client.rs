@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use overdue_runtime::activity::ActivityFailure;
@@ -18,6 +19,7 @@ use crate::error::ConfigError;
 use crate::excerpt::excerpt;
 use crate::retry_after::retry_after;
 use crate::trace;
+use crate::wire::{Incoming, NoAnswer, Outgoing, Wire};
 
 /// How long an idle connection is kept: shorter than servers usually do, so that few are found closed.
 const POOL_IDLE: Duration = Duration::from_secs(15);
@@ -92,6 +94,22 @@ impl Service<Request> for HttpClient {
 
     fn call(&mut self, request: Request) -> Self::Future {
         Box::pin(self.clone().send(request))
+    }
+}
+
+/// One request as it stands, for whom a status and what comes with it are enough.
+#[async_trait]
+impl Wire for HttpClient {
+    async fn send(&self, request: Outgoing) -> Result<Incoming, NoAnswer> {
+        let outgoing = self.client.request(request.method, request.url).headers(request.headers).body(request.body);
+        let response =
+            outgoing.send().await.map_err(|error| if error.is_connect() { NoAnswer::Connect } else { NoAnswer::Broken })?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        // The status has come: a body that breaks off, or is too large, takes nothing from it.
+        let body = match receive(response).await {
+            Body::Whole(bytes) | Body::TooLarge(bytes) | Body::Broken(bytes, _) => bytes,
+        };
+        Ok(Incoming { status, headers, body: Some(body) })
     }
 }
 

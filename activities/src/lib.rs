@@ -1,4 +1,5 @@
-//! The calls to a shop's order, stock, coupon and payment services, each through one tower stack.
+//! The calls to a shop's order, stock, coupon and payment services, each through one tower stack, and the webhooks that
+//! others are told by.
 //!
 //! One file per service holds what its calls are given and answer; `stack.rs` lists the layers that every request
 //! passes, and `answer.rs` says what an answer means. A program calls [`init_crypto`] and then [`register`]. The contract
@@ -26,6 +27,7 @@ mod sql;
 mod stack;
 mod stock;
 mod trace;
+mod webhooks;
 mod wire;
 
 pub use client::init_crypto;
@@ -48,4 +50,5 @@ pub use sql::{
     CANCEL_MANY_MAX, CancelManyOutcome, ListedOrder, OrderPage, OrdersTable, PageOf, PasswordConfig, SqlConfig, StatusesConfig,
 };
 pub use stock::{ReleaseStock, ReleaseStockInput, ReleaseStockOutcome};
+pub use webhooks::{SecretConfig, WebhookConfig, WebhookRetryConfig, WebhooksConfig, register_webhooks, register_webhooks_over};
 pub use wire::{Incoming, NoAnswer, Outgoing, Wire};

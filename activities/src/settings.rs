@@ -107,7 +107,7 @@ impl Keys {
         }
     }
 
-    fn base(&self, url: &Hidden) -> Result<String, ConfigError> {
+    pub(crate) fn base(&self, url: &Hidden) -> Result<String, ConfigError> {
         let Ok(parsed) = Url::parse(&url.0) else {
             return self.refuse("url", "must be a URL such as http://stock.internal:9002");
         };
@@ -133,7 +133,7 @@ impl Keys {
         }
     }
 
-    fn within(&self, key: &str, value: Duration, min: Duration, max: Duration) -> Result<Duration, ConfigError> {
+    pub(crate) fn within(&self, key: &str, value: Duration, min: Duration, max: Duration) -> Result<Duration, ConfigError> {
         if (min..=max).contains(&value) {
             return Ok(value);
         }
@@ -141,7 +141,7 @@ impl Keys {
         self.refuse(key, format!("must be from {} to {}", shown(min), shown(max)))
     }
 
-    fn retry(&self, retry: &RetryConfig) -> Result<RetryPolicy, ConfigError> {
+    pub(crate) fn retry(&self, retry: &RetryConfig) -> Result<RetryPolicy, ConfigError> {
         let attempts = match retry.attempts {
             Some(attempts) if !(1..=ATTEMPTS_MAX).contains(&attempts) => {
                 let message = format!("must be from 1 to {ATTEMPTS_MAX}, the first attempt included; leave it out for no limit");
@@ -226,10 +226,31 @@ impl Keys {
         }
     }
 
+    /// A secret from the variable or the file that `key` names.
+    pub(crate) fn referenced(&self, key: &str, env: Option<&str>, file: Option<&str>) -> Result<String, ConfigError> {
+        let secret = match (env, file) {
+            (Some(variable), None) => match std::env::var(variable) {
+                Ok(secret) => secret,
+                Err(_) => return self.refuse(&format!("{key}.env"), format!("the environment variable {variable} is not set")),
+            },
+            (None, Some(file)) => match std::fs::read_to_string(file) {
+                Ok(secret) => secret,
+                Err(error) => {
+                    return self.refuse(&format!("{key}.file"), format!("{file} cannot be read: {}", error.kind()));
+                }
+            },
+            _ => return self.refuse(key, "needs either `env` or `file`"),
+        };
+        match secret.trim_end_matches(['\r', '\n']) {
+            "" => self.refuse(key, "names an empty secret"),
+            secret => Ok(secret.to_owned()),
+        }
+    }
+
     /// The header, its value, and the bare secret.
     fn secret(&self, auth: Option<&AuthConfig>) -> Result<Option<(HeaderName, HeaderValue, String)>, ConfigError> {
         let Some(auth) = auth else { return Ok(None) };
-        let secret = self.referenced(auth.env.as_deref(), auth.file.as_deref())?;
+        let secret = self.referenced("auth", auth.env.as_deref(), auth.file.as_deref())?;
         let header = self.header_name("auth.header", &auth.header)?;
         let default_prefix = if header == http::header::AUTHORIZATION { "Bearer " } else { "" };
         let prefix = auth.prefix.as_deref().unwrap_or(default_prefix);
@@ -238,24 +259,5 @@ impl Keys {
         };
         value.set_sensitive(true);
         Ok(Some((header, value, secret)))
-    }
-
-    /// The secret that `auth` names.
-    pub(crate) fn referenced(&self, variable: Option<&str>, file: Option<&str>) -> Result<String, ConfigError> {
-        let secret = match (variable, file) {
-            (Some(variable), None) => match std::env::var(variable) {
-                Ok(secret) => secret,
-                Err(_) => return self.refuse("auth.env", format!("the environment variable {variable} is not set")),
-            },
-            (None, Some(file)) => match std::fs::read_to_string(file) {
-                Ok(secret) => secret,
-                Err(error) => return self.refuse("auth.file", format!("{file} cannot be read: {}", error.kind())),
-            },
-            _ => return self.refuse("auth", "needs either `env` or `file`"),
-        };
-        match secret.trim_end_matches(['\r', '\n']) {
-            "" => self.refuse("auth", "names an empty secret"),
-            secret => Ok(secret.to_owned()),
-        }
     }
 }

@@ -12,6 +12,7 @@ pub mod fault;
 pub mod history;
 pub mod http;
 mod id;
+pub mod outbox;
 mod payload;
 pub mod replay;
 #[cfg(any(test, feature = "test-util"))]

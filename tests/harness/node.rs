@@ -11,6 +11,7 @@ use overdue_runtime::client::{
 };
 use overdue_runtime::engine::breaker::{BreakerName, Breakers, Setting};
 use overdue_runtime::engine::{Clock, Engine, EngineConfig, Environment, OperatorAction, Registries};
+use overdue_runtime::outbox::SinkRegistry;
 use overdue_runtime::store::{CopyReport, SqliteStore, Store, copy};
 use overdue_runtime::testing::{ManualClock, eventually, manual_environment};
 use overdue_runtime::workflow::WorkflowRegistry;
@@ -32,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 type Configure = Arc<dyn Fn(&mut DownstreamConfig) + Send + Sync>;
 type Rewrite = Arc<dyn Fn(&mut WorkflowRegistry) + Send + Sync>;
+type Tell = Arc<dyn Fn(&mut SinkRegistry, &Environment) + Send + Sync>;
 
 /// How a node is set up.
 #[derive(Clone)]
@@ -40,13 +42,14 @@ pub(crate) struct Setup {
     pub(crate) engine: EngineConfig,
     configure: Configure,
     rewrite: Rewrite,
+    tell: Tell,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let settings = Settings::default();
         let engine = EngineConfig { scan: SCAN, ..EngineConfig::default() };
-        Self { settings, engine, configure: Arc::new(|_| {}), rewrite: Arc::new(|_| {}) }
+        Self { settings, engine, configure: Arc::new(|_| {}), rewrite: Arc::new(|_| {}), tell: Arc::new(|_, _| {}) }
     }
 }
 
@@ -66,6 +69,12 @@ impl Setup {
     /// Changes the workflows, as a deployment would.
     pub(crate) fn deploying(mut self, rewrite: impl Fn(&mut WorkflowRegistry) + Send + Sync + 'static) -> Self {
         self.rewrite = Arc::new(rewrite);
+        self
+    }
+
+    /// Says who is told of events.
+    pub(crate) fn telling(mut self, tell: impl Fn(&mut SinkRegistry, &Environment) + Send + Sync + 'static) -> Self {
+        self.tell = Arc::new(tell);
         self
     }
 
@@ -96,6 +105,7 @@ async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, 
     let mut code = Registries::default();
     register(&mut code.workflows, setup.settings);
     (setup.rewrite)(&mut code.workflows);
+    (setup.tell)(&mut code.sinks, environment);
     let breakers = register_calls(&mut code.activities, shop, setup, environment);
     code.breakers = Some(breakers.clone());
     let engine = Engine::start(Arc::clone(store), code, environment.clone(), setup.engine.clone()).await.unwrap();

@@ -12,6 +12,10 @@ pub(crate) fn retell(events: &[Value]) -> Vec<String> {
     for event in events {
         let kind = event["kind"].as_str().unwrap();
         let number = event["number"].as_u64().unwrap();
+        // What others are told is a chapter of its own.
+        if matches!(kind, "VersionMarked" | "EventEmitted") {
+            continue;
+        }
         if matches!(kind, "TimerStarted" | "ActivityScheduled") {
             names.insert(number, text(event, "name"));
         }

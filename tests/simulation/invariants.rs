@@ -19,7 +19,7 @@ pub(crate) const SHOWN_BY_DAMAGE: [&str; 14] =
 pub(crate) const SHOWN_BY_MODEL: [&str; 10] = ["I14", "I18", "I19", "I20", "I26", "I27", "I28", "I31", "I32", "I43"];
 
 /// All of them.
-pub(crate) const INVARIANTS: [Invariant; 48] = [
+pub(crate) const INVARIANTS: [Invariant; 49] = [
     of("I1", "an order is decided once, and what has ended stays ended", "S F X"),
     of("I1b", "the order service and the workflow agree on who won", "S X"),
     of("I2", "stock goes back once if the order is cancelled, never else, and its units add up", "S X"),
@@ -72,4 +72,5 @@ pub(crate) const INVARIANTS: [Invariant; 48] = [
     of("I45", "an execution that cannot go on delays no other", "S (I6), engine specifications"),
     of("I46", "secrets are in no log, list or error", "HTTP specifications"),
     of("I47", "a token sees its own workflow types only", "HTTP specifications"),
+    of("I48", "what a run emitted comes to every sink, first in its order, and nothing comes that no history has", "S"),
 ];

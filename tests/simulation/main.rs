@@ -13,6 +13,7 @@
 mod callers;
 mod goals;
 mod invariants;
+mod receiver;
 #[path = "../harness/runner.rs"]
 mod runner;
 mod runs;

@@ -15,6 +15,7 @@ use overdue_runtime::simulation::{Dice, Judge, Process, Simulation};
 use overdue_workflows::sandbox::{Shop, Told};
 use tokio::sync::oneshot;
 
+use crate::receiver::Ledger;
 use crate::swarm::ShopFaults;
 
 /// How long after a request its repetition by the network arrives at most.
@@ -26,7 +27,7 @@ const BREAKERS_LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct Street {
     simulation: Simulation,
     dice: Dice,
-    judge: Arc<Judge>,
+    pub(crate) judge: Arc<Judge>,
     pub(crate) shop: Arc<Shop>,
     faults: Mutex<ShopFaults>,
     /// Until when a service is gone.
@@ -35,6 +36,8 @@ pub(crate) struct Street {
     keys: Mutex<BTreeMap<String, (String, Bytes)>>,
     /// The breakers of every process.
     breakers: Mutex<Vec<Breakers>>,
+    /// What the receiver of events has.
+    pub(crate) ledger: Ledger,
 }
 
 impl Street {
@@ -48,7 +51,20 @@ impl Street {
             gone: Mutex::default(),
             keys: Mutex::default(),
             breakers: Mutex::default(),
+            ledger: Ledger::default(),
         })
+    }
+
+    pub(crate) fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+
+    pub(crate) fn dice(&self) -> &Dice {
+        &self.dice
+    }
+
+    pub(crate) fn faults(&self) -> ShopFaults {
+        *self.faults.lock().unwrap()
     }
 
     pub(crate) fn set_faults(&self, faults: ShopFaults) {
@@ -86,7 +102,7 @@ impl Street {
         }
     }
 
-    fn is_gone(&self, url: &str) -> bool {
+    pub(crate) fn is_gone(&self, url: &str) -> bool {
         let now = self.simulation.now();
         self.gone.lock().unwrap().iter().any(|(base, until)| url.starts_with(base) && now < *until)
     }

@@ -16,6 +16,7 @@ use overdue_workflows::ORDER_TIMEOUT;
 use overdue_workflows::sandbox::{Call, Effect, EffectRecord, Record, Service};
 
 use crate::callers::{Planned, Story};
+use crate::receiver;
 use crate::world::{self, World};
 
 /// How long an operator's request may take.
@@ -63,6 +64,7 @@ pub(crate) fn is_settled(world: &World) -> bool {
     let types = vec![ORDER_TIMEOUT.to_owned()];
     let open = world::histories(world).iter().any(|history| history.is_open);
     !open
+        && receiver::is_done(world)
         && backing.inline(store.unread(&shards, 1)).unwrap().is_empty()
         && backing.inline(store.unclaimed(&shards, later, 1)).unwrap().is_empty()
         && backing.inline(store.requested_starts(&shards, &types, 1)).unwrap().is_empty()
@@ -221,6 +223,7 @@ pub(crate) fn at_rest(world: &World) {
     }
     acknowledged_signals_are_there(world, &histories);
     attempts_were_sent(world, &histories);
+    receiver::at_rest(world, &histories);
     if world.swarm.is_calm() && world.swarm.heals {
         deadlines_were_met(world, &effects);
     }

@@ -20,6 +20,7 @@ use overdue_workflows::{ORDER_TIMEOUT, Settings, register};
 use serde_json::json;
 
 use crate::callers::{Caller, Log, Planned};
+use crate::receiver::Way;
 use crate::shop::{Connections, Street};
 use crate::swarm::{Kept, ShopFaults, Swarm};
 use crate::{troubles, verdict};
@@ -147,6 +148,7 @@ pub(crate) fn run(seed: u64, bug: Option<Bug>) -> Ran {
         jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_micros(shop_time.time().as_micros())
     });
     let street = Street::new(&simulation, &judge, Arc::new(shop));
+    street.ledger.beside(&backing);
     let connections = Arc::clone(&street);
     let cluster = Cluster::new(&database, plans(&swarm, &simulation), move |environment| program(environment, &connections));
     let dice = simulation.dice();
@@ -330,6 +332,7 @@ fn program(environment: &Environment, street: &Arc<Street>) -> Registries {
     let breakers = register_over(&mut code.activities, &config, environment, wire).unwrap().breakers;
     street.watch(&breakers);
     code.breakers = Some(breakers);
+    code.sinks.register(Way(Arc::clone(street))).unwrap();
     register(&mut code.workflows, Settings::default());
     code
 }

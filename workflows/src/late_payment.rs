@@ -4,13 +4,15 @@
 
 use async_trait::async_trait;
 use overdue_activities::Capture;
-use overdue_runtime::workflow::{ByHandStep, LateStart, Signal, SignalView, Workflow, WorkflowContext, WorkflowError};
+use overdue_runtime::workflow::{
+    ByHandStep, Emitted, LateStart, Signal, SignalView, StepInTrouble, Workflow, WorkflowContext, WorkflowError,
+};
 use overdue_runtime::{Payload, WorkflowKey};
 use serde::{Deserialize, Serialize};
 
 use crate::order_timeout::{
     Account, Decision, ORDER_TIMEOUT, OrderInput, PaymentSucceeded, Phase, Progress, RefundByHand, ReviewOrder, Settled,
-    Settling, settle,
+    Settling, needs_attention, settle,
 };
 
 /// The workflow type of late payments.
@@ -57,6 +59,10 @@ impl Workflow for LatePayment {
 
     fn by_hand_steps(&self) -> Vec<ByHandStep> {
         vec![ByHandStep::of::<ReviewOrder>("review-order"), ByHandStep::of::<RefundByHand>("review-refund")]
+    }
+
+    fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted> {
+        needs_attention(key, input, step)
     }
 
     /// The order's own: its refund has one key, whoever asks for it.

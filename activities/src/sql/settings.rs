@@ -136,7 +136,7 @@ impl Table {
 
 impl Keys {
     fn password(&self, auth: Option<&PasswordConfig>) -> Result<Option<String>, ConfigError> {
-        auth.map(|auth| self.referenced(auth.env.as_deref(), auth.file.as_deref())).transpose()
+        auth.map(|auth| self.referenced("auth", auth.env.as_deref(), auth.file.as_deref())).transpose()
     }
 
     fn driver(&self, url: &str, password: Option<&str>, timeout: Duration) -> Result<(Dialect, Arc<dyn Driver>), ConfigError> {

@@ -9,3 +9,4 @@ mod hostile;
 mod mapping;
 mod outcomes;
 mod secrets;
+mod webhooks;

@@ -58,6 +58,8 @@ pub(super) enum Task {
     Skip(DecideArgs),
     /// List circuit breakers, and open or close them by hand
     Breaker(BreakerArgs),
+    /// List events that those outside do not have yet; have them sent, or not
+    Outbox(OutboxArgs),
     /// Make, list and revoke the tokens of the HTTP API
     Token(TokenArgs),
     /// Replay stored histories with this program, as a check before it is deployed
@@ -279,6 +281,47 @@ pub(super) enum BreakerTask {
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
+}
+
+#[derive(Args)]
+pub(super) struct OutboxArgs {
+    #[command(subcommand)]
+    pub(super) task: OutboxTask,
+}
+
+#[derive(Subcommand)]
+pub(super) enum OutboxTask {
+    /// List them, one for each sink
+    List(OutboxListArgs),
+    /// Send one now; attempts and time count from the beginning
+    Retry {
+        /// Its id, as list shows it
+        id: String,
+        /// Why: logged with who
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Decide that a sink is not to have one; the next one of the same workflow follows
+    Skip {
+        /// Its id, as list shows it
+        id: String,
+        /// Why: logged with who
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+}
+
+#[derive(Args)]
+pub(super) struct OutboxListArgs {
+    /// Only for this sink
+    #[arg(long)]
+    pub(super) sink: Option<String>,
+    /// Only this state: waiting, failing or needs-attention
+    #[arg(long)]
+    pub(super) state: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 100)]
+    pub(super) limit: usize,
 }
 
 #[derive(Args)]

@@ -9,6 +9,7 @@ mod breakers;
 mod config;
 mod copy;
 mod follow;
+mod outbox;
 mod program;
 mod remote;
 mod replay;

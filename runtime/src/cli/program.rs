@@ -9,7 +9,7 @@ use futures::future::LocalBoxFuture;
 
 use super::args::{Cli, Task};
 use super::config::Config;
-use super::{actions, breakers, copy, follow, replay, serve, show, start, store, tokens, verify};
+use super::{actions, breakers, copy, follow, outbox, replay, serve, show, start, store, tokens, verify};
 use crate::engine::{Environment, Registries};
 
 /// Why a command failed, for a person.
@@ -97,6 +97,7 @@ impl Program {
             }
             Task::Skip(args) => actions::decide(&connection, "skip", args, None).await,
             Task::Breaker(args) => breakers::run(&connection, args).await,
+            Task::Outbox(args) => outbox::run(&connection, args).await,
             Task::Token(args) => tokens::run(&connection, args).await,
             Task::Replay(args) => replay::run(self, &connection, args).await,
             Task::Verify(args) => verify::run(self, &connection, args).await,

@@ -104,7 +104,7 @@ impl Client {
         futures::future::join_all(others.iter().map(|peer| peers.poke(peer))).await;
     }
 
-    fn peers(&self) -> Option<Arc<dyn Peers>> {
+    pub(super) fn peers(&self) -> Option<Arc<dyn Peers>> {
         let made = self.peers.get_or_init(|| {
             let http = HttpPeers::new().inspect_err(|error| tracing::error!(error = %error, "other nodes cannot be asked"));
             http.ok().map(|http| Arc::new(http) as Arc<dyn Peers>)

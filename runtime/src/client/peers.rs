@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use super::outbox::OutboxDecision;
 use crate::engine::{Answer, Ask};
 use crate::id::WorkflowKey;
 use crate::store::Member;
@@ -40,6 +41,9 @@ pub(crate) trait Peers: Send + Sync {
 
     /// Has the owner look at an execution now instead of at its next scan.
     async fn nudge(&self, peer: &Member, key: &WorkflowKey);
+
+    /// The owner's answer to what a person decides about an event; `None` when it gave none in time.
+    async fn decide(&self, peer: &Member, decision: &OutboxDecision) -> Option<Answer>;
 
     /// Has another node look at once who is there and who owns what.
     async fn poke(&self, peer: &Member);
@@ -90,14 +94,11 @@ impl HttpPeers {
 impl Peers for HttpPeers {
     async fn ask(&self, peer: &Member, key: &WorkflowKey, ask: Ask) -> Option<Answer> {
         let body = Forwarded { r#type: key.workflow_type().to_owned(), id: key.id().to_owned(), ask };
-        let response = self.post(peer, "/v1/peer/asks", &body).await?;
-        match response.json().await {
-            Ok(answer) => Some(answer),
-            Err(error) => {
-                tracing::warn!(node.id = peer.node_id, error = %error, "answer of another node not read");
-                None
-            }
-        }
+        answer(peer, self.post(peer, "/v1/peer/asks", &body).await?).await
+    }
+
+    async fn decide(&self, peer: &Member, decision: &OutboxDecision) -> Option<Answer> {
+        answer(peer, self.post(peer, "/v1/peer/outbox", decision).await?).await
     }
 
     async fn nudge(&self, peer: &Member, key: &WorkflowKey) {
@@ -107,5 +108,15 @@ impl Peers for HttpPeers {
 
     async fn poke(&self, peer: &Member) {
         let _ = self.post(peer, "/v1/peer/membership", &()).await;
+    }
+}
+
+async fn answer(peer: &Member, response: reqwest::Response) -> Option<Answer> {
+    match response.json().await {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            tracing::warn!(node.id = peer.node_id, error = %error, "answer of another node not read");
+            None
+        }
     }
 }

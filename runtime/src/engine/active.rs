@@ -12,6 +12,7 @@ use super::{BLOCKED_BACKOFF, Call};
 use crate::activity::{ActivityContext, ActivityOptions, ActivityRegistry, StartCheck};
 use crate::fault::{Bug, planted};
 use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Record, decode, encode};
+use crate::outbox::SinkRegistry;
 use crate::payload::Payload;
 use crate::replay::Machine;
 use crate::store::{Execution, InboxRow, Loaded, NewExecution, RowChange, Status};
@@ -29,6 +30,8 @@ pub struct Registries {
     pub breakers: Option<Breakers>,
     /// What is to be looked at before a node serves.
     pub start_checks: Vec<Arc<dyn StartCheck>>,
+    /// Who is told of events.
+    pub sinks: SinkRegistry,
 }
 
 /// An execution in memory. What it holds may be ahead of the store by the one transition that is being committed.
@@ -90,6 +93,7 @@ impl Active {
         let row = active.next_row(now);
         active.apply_row(&row);
         active.row.rev = 0;
+        let emit = active.emitted(code);
         let record = active.take_record().expect("a first transition has events");
         let new = NewExecution {
             key: start.key,
@@ -100,6 +104,7 @@ impl Active {
             row,
             attributes: start.attributes.into_iter().map(|(name, (_, value))| (name, value)).collect(),
             consume: Vec::new(),
+            emit,
             requested: false,
         };
         Ok((new, active))
@@ -175,6 +180,11 @@ impl Active {
         }
         self.notes.activities.retain(|number, _| self.folded.activities.contains_key(number));
         Ok(number)
+    }
+
+    /// The time of the transition that is being built.
+    pub(super) fn pending_at(&self) -> Timestamp {
+        self.pending_at
     }
 
     /// The history row of the transition, if it has events.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::core::{Message, Ticket};
 use super::environment::Clock;
@@ -67,6 +67,8 @@ pub(crate) struct Committer {
     pub(crate) lease: Arc<Lease>,
     pub(crate) requests: mpsc::UnboundedReceiver<LaneRequest>,
     pub(crate) core: mpsc::UnboundedSender<Incoming>,
+    /// Told when there are events to be delivered.
+    pub(crate) news: watch::Sender<()>,
 }
 
 /// Why the committer cannot go on.
@@ -180,6 +182,9 @@ impl Committer {
             match committed {
                 Ok(outcomes) => {
                     point(Point::OutcomesUnapplied);
+                    if writes.iter().any(emits) {
+                        self.news.send_replace(());
+                    }
                     for (reply_to, outcome) in replies.into_iter().zip(outcomes) {
                         self.answer(reply_to, Ok(outcome));
                     }
@@ -332,6 +337,15 @@ impl Committer {
                 drop(sender.send(outcome));
             }
         }
+    }
+}
+
+/// Whether there may be something to be delivered.
+fn emits(write: &Write) -> bool {
+    match write {
+        Write::Start(new) => !new.emit.is_empty(),
+        Write::Advance(advance) => !advance.emit.is_empty() || advance.spawn.iter().any(|new| !new.emit.is_empty()),
+        _ => false,
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use super::committer::CommitRequest;
 use crate::fault::{Whim, whim};
 use crate::id::WorkflowKey;
-use crate::store::{Store, Write};
+use crate::store::{OutboxRow, Store, Write};
 
 /// The most writes of one batch: beyond that, a batch takes longer without costing less per write.
 const WRITES_PER_BATCH_MAX: usize = 500;
@@ -84,15 +84,20 @@ fn keys_of(write: &Write) -> Vec<&WorkflowKey> {
         Write::Deposit(_) => Vec::new(),
         Write::Retire(retire) => vec![&retire.key],
         Write::Forget(forget) => vec![&forget.key],
+        Write::Dispatch(dispatch) => vec![&dispatch.key],
     }
 }
 
 fn bytes_of(write: &Write) -> usize {
     match write {
-        Write::Start(new) => new.record.bytes.len(),
-        Write::Advance(advance) => advance.record.as_ref().map_or(0, |record| record.bytes.len()),
+        Write::Start(new) => new.record.bytes.len() + emitted(&new.emit),
+        Write::Advance(advance) => advance.record.as_ref().map_or(0, |record| record.bytes.len()) + emitted(&advance.emit),
         Write::Deposit(deposit) => deposit.row.payload.len(),
         Write::Retire(retire) => retire.tombstone.len(),
-        Write::Refuse(_) | Write::Forget(_) => 0,
+        Write::Refuse(_) | Write::Forget(_) | Write::Dispatch(_) => 0,
     }
+}
+
+fn emitted(rows: &[OutboxRow]) -> usize {
+    rows.iter().map(|row| row.data.len()).sum()
 }

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot, watch};
 use super::breaker::Keeper;
 use super::committer::{Committer, LaneRequest};
 use super::core::{Core, Message};
+use super::courier::Courier;
 use super::lease::Lease;
 use super::node::{EngineConfig, Incoming, Phase, Watched};
 use super::ownership::Ownership;
@@ -24,6 +25,7 @@ use super::store_clock::StoreClock;
 use super::{Environment, Input, Registries};
 use crate::fault::{Bug, planted};
 use crate::id::WorkflowKey;
+use crate::outbox::Sink;
 use crate::store::{Fence, NewNode, Sharing, Store, StoreError};
 
 /// The most reads of executions under way at once.
@@ -61,6 +63,8 @@ pub(super) struct Shared {
     pub(super) poke: Arc<Notify>,
     pub(super) watched: Watched,
     pub(super) at_work: Arc<AtomicUsize>,
+    /// Something may be to be delivered.
+    pub(super) news: watch::Sender<()>,
     /// Of the present incarnation; none between two of them, and after the end.
     pub(super) door: watch::Sender<Option<Door>>,
 }
@@ -101,6 +105,7 @@ impl Shared {
             lease: Arc::clone(&lease),
             requests: lane_requests,
             core: core.clone(),
+            news: self.news.clone(),
         };
         let steward = Steward {
             store: Arc::clone(&self.store),
@@ -130,6 +135,7 @@ impl Shared {
             core: core.clone(),
             stop: stop.clone(),
         };
+        let couriers = self.couriers(&lease, &lane, draining, &stop);
         let shell = self.shell(lease, limit, from_outside, core.clone(), lane.clone());
         // Tells what is owned, and the time, before the first request comes in.
         steward.begin(draining).await;
@@ -156,6 +162,7 @@ impl Shared {
             let keeper = Keeper::of(breakers, store, clock, node_id, self.config.scan, stop.clone());
             spawner.spawn(keeper.run().boxed());
         }
+        let delivering: Vec<_> = couriers.into_iter().map(|courier| self.spawn_courier(courier)).collect();
         spawner.spawn(try_blocked(Arc::clone(&self.store), self.ownership.watch(), core.clone(), stop).boxed());
         self.door.send_replace(Some(Door { core: core.clone(), lane: lane.clone() }));
         if *draining.borrow() {
@@ -168,11 +175,50 @@ impl Shared {
             ShellEnd::Lost(reason) => End::Lost(reason),
             ShellEnd::Fatal(reason) => End::Fatal(reason),
             ShellEnd::Drained => {
+                // What receivers have is noted before nobody can.
+                for at_rest in delivering {
+                    let _ = at_rest.await;
+                }
                 // What was asked for before is committed first.
                 let _ = lane.send(LaneRequest::Finish);
                 End::Drained(ended.await.unwrap_or_else(|_| fence.clone()))
             }
         }
+    }
+
+    /// One for each sink.
+    fn couriers(
+        &self,
+        lease: &Arc<Lease>,
+        lane: &mpsc::UnboundedSender<LaneRequest>,
+        draining: &watch::Receiver<bool>,
+        stop: &watch::Receiver<bool>,
+    ) -> Vec<Courier> {
+        let courier = |sink: &Arc<dyn Sink>| Courier {
+            sink: Arc::clone(sink),
+            store: Arc::clone(&self.store),
+            environment: self.environment.clone(),
+            lease: Arc::clone(lease),
+            owned: self.ownership.watch(),
+            period: self.config.scan,
+            drain: self.config.drain,
+            lane: lane.clone(),
+            news: self.news.subscribe(),
+            draining: draining.clone(),
+            stop: stop.clone(),
+        };
+        self.code.sinks.all().map(courier).collect()
+    }
+
+    /// Runs a courier; what comes back tells that it is at rest.
+    fn spawn_courier(&self, courier: Courier) -> oneshot::Receiver<()> {
+        let (ended, at_rest) = oneshot::channel();
+        let run = async move {
+            courier.run().await;
+            let _ = ended.send(());
+        };
+        self.environment.spawner.spawn(run.boxed());
+        at_rest
     }
 
     fn shell(

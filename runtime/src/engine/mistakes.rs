@@ -19,6 +19,7 @@ pub(super) fn hoped_for(write: &Write) -> Outcome {
         Write::Refuse(_) => Outcome::Refused,
         Write::Retire(_) => Outcome::Retired,
         Write::Forget(_) => Outcome::Forgotten,
+        Write::Dispatch(_) => Outcome::Dispatched,
     }
 }
 

@@ -135,6 +135,7 @@ impl Engine {
             poke: Arc::new(Notify::new()),
             watched: Watched::default(),
             at_work: Arc::default(),
+            news: watch::Sender::new(()),
             door: watch::Sender::new(None),
         };
         shared.store.declare(&declared(&shared.code)).await?;
@@ -163,6 +164,16 @@ impl Engine {
     /// Where the owner of this execution is.
     pub(crate) fn route(&self, key: &WorkflowKey) -> Route {
         self.shared.ownership.route(key.shard(self.store().facts().shards))
+    }
+
+    /// Where the owner of this shard is; nowhere for one that the store does not have.
+    pub(crate) fn route_of(&self, shard: u16) -> Route {
+        self.shared.ownership.route(shard)
+    }
+
+    /// Has the couriers look into the outbox at once.
+    pub(crate) fn outbox_news(&self) {
+        self.shared.news.send_replace(());
     }
 
     /// Whether nodes can share the store.

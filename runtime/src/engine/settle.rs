@@ -9,7 +9,8 @@ use crate::id::WorkflowKey;
 use crate::store::{Advance, Loaded, NewExecution, Outcome, Retire, Store, StoreError, Write};
 
 /// For each write, the outcome that it certainly had; `None` when it left no trace and is to be committed again. What
-/// cannot be told from what is stored may be repeated without harm: a deposit, a refusal, and what only takes up inbox rows.
+/// cannot be told from what is stored may be repeated without harm: a deposit, a refusal, what becomes of an event (a second
+/// time it is stale), and what only takes up inbox rows.
 pub(super) async fn applied(store: &dyn Store, writes: &[Write]) -> Result<Vec<Option<Outcome>>, StoreError> {
     let keys: Vec<WorkflowKey> = writes.iter().filter_map(subject).cloned().collect();
     let loaded = store.load(&keys).await?;
@@ -23,7 +24,7 @@ pub(super) async fn applied(store: &dyn Store, writes: &[Write]) -> Result<Vec<O
         Write::Advance(advance) => {
             found.get(&advance.key).filter(|loaded| is_applied(advance, loaded)).map(|_| Outcome::Advanced)
         }
-        Write::Deposit(_) | Write::Refuse(_) => None,
+        Write::Deposit(_) | Write::Refuse(_) | Write::Dispatch(_) => None,
         Write::Retire(retire) => found.get(&retire.key).filter(|loaded| is_retired(retire, loaded)).map(|_| Outcome::Retired),
         // Nobody but this lane removes it.
         Write::Forget(forget) => match found.get(&forget.key) {
@@ -40,7 +41,7 @@ fn subject(write: &Write) -> Option<&WorkflowKey> {
         Write::Advance(advance) => Some(&advance.key),
         Write::Retire(retire) => Some(&retire.key),
         Write::Forget(forget) => Some(&forget.key),
-        Write::Deposit(_) | Write::Refuse(_) => None,
+        Write::Deposit(_) | Write::Refuse(_) | Write::Dispatch(_) => None,
     }
 }
 

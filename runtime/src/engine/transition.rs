@@ -112,15 +112,17 @@ impl Active {
             }
         }
         let spawn = self.hand_over_unread(behind, step, &mut draft.spawned)?;
-        draft.advance = self.seal(Taken { consume, hold, spawn, fired }, step.now);
+        draft.advance = self.seal(Taken { consume, hold, spawn, fired }, step);
         Ok(draft)
     }
 
     /// The write, unless nothing changed.
-    fn seal(&mut self, taken: Taken, now: Timestamp) -> Option<Advance> {
+    fn seal(&mut self, taken: Taken, step: &Step<'_>) -> Option<Advance> {
+        let now = step.now;
         let Taken { consume, hold, spawn, fired } = taken;
         let closes = self.folded.closing.is_some();
         let rev = self.row.rev;
+        let emit = self.emitted(step.code);
         let record = self.take_record();
         let mut row = self.next_row(now);
         if planted(Bug::EarlyTimerDropped) && recall("looked at too early") == Some(self.row.key.to_string()) {
@@ -143,6 +145,7 @@ impl Active {
             consume,
             hold,
             spawn,
+            emit,
             // Without its code an execution takes no signal up: those that wait are late ones after its end.
             guard_inbox: (fired || (closes && self.machine.is_some())) && !planted(Bug::CloseIgnoresInbox),
         })

@@ -262,6 +262,16 @@ pub enum EventKind {
         #[n(1)]
         actor: Actor,
     },
+    /// The workflow told those outside who listen.
+    #[n(20)]
+    EventEmitted {
+        /// What happened, such as `shipment.sent`.
+        #[n(0)]
+        name: String,
+        /// What they are told of it.
+        #[n(1)]
+        data: Payload,
+    },
 }
 
 impl EventKind {
@@ -288,6 +298,7 @@ impl EventKind {
             Self::WorkflowFailed { .. } => "WorkflowFailed",
             Self::WorkflowCancelled { .. } => "WorkflowCancelled",
             Self::WorkflowTerminated { .. } => "WorkflowTerminated",
+            Self::EventEmitted { .. } => "EventEmitted",
         }
     }
 
@@ -301,6 +312,7 @@ impl EventKind {
                 | Self::ActivityCancelled { .. }
                 | Self::SideEffectRecorded { .. }
                 | Self::VersionMarked { .. }
+                | Self::EventEmitted { .. }
                 | Self::WorkflowCompleted { .. }
                 | Self::WorkflowFailed { .. }
                 | Self::WorkflowCancelled { .. }

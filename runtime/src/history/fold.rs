@@ -168,7 +168,10 @@ impl Folded {
             EventKind::WorkflowFailed { failure } => self.close(event.at, Closing::Failed(failure.clone())),
             EventKind::WorkflowCancelled { reason } => self.close(event.at, Closing::Cancelled { reason: reason.clone() }),
             EventKind::WorkflowTerminated { reason, .. } => self.close(event.at, Closing::Terminated { reason: reason.clone() }),
-            EventKind::WorkflowStarted { .. } | EventKind::SideEffectRecorded { .. } | EventKind::VersionMarked { .. } => {}
+            EventKind::WorkflowStarted { .. }
+            | EventKind::SideEffectRecorded { .. }
+            | EventKind::VersionMarked { .. }
+            | EventKind::EventEmitted { .. } => {}
         }
     }
 

@@ -13,6 +13,7 @@ mod health;
 mod history;
 mod list;
 mod operate;
+mod outbox;
 mod peer;
 mod problem;
 mod request;
@@ -72,6 +73,9 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(breakers::open))
         .routes(routes!(breakers::close))
         .routes(routes!(breakers::force_close))
+        .routes(routes!(outbox::list))
+        .routes(routes!(outbox::retry))
+        .routes(routes!(outbox::skip))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))
         .routes(routes!(health::livez))

@@ -18,7 +18,7 @@ use crate::payload::Payload;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ReasonBody {
     /// Why; recorded with who.
-    reason: String,
+    pub(super) reason: String,
 }
 
 /// Why a person acts on an activity, and its result where one is given.

@@ -7,7 +7,7 @@ use axum::{Json, Router};
 
 use super::Api;
 use super::request::Body;
-use crate::client::{Forwarded, Nudge};
+use crate::client::{Forwarded, Nudge, OutboxDecision};
 use crate::engine::{Answer, RefusedInput};
 use crate::id::WorkflowKey;
 
@@ -15,6 +15,7 @@ pub(super) fn router() -> Router<Api> {
     Router::new()
         .route("/v1/peer/asks", post(ask))
         .route("/v1/peer/nudges", post(nudge))
+        .route("/v1/peer/outbox", post(decide))
         .route("/v1/peer/membership", post(membership))
 }
 
@@ -29,6 +30,12 @@ async fn ask(State(api): State<Api>, Body(forwarded): Body<Forwarded>) -> Json<A
 async fn nudge(State(api): State<Api>, Body(nudge): Body<Nudge>) -> StatusCode {
     api.client.nudged(WorkflowKey::new(nudge.r#type, nudge.id));
     StatusCode::NO_CONTENT
+}
+
+/// Decides about an event of this node's shards. It is not forwarded again.
+async fn decide(State(api): State<Api>, Body(decision): Body<OutboxDecision>) -> Json<Answer> {
+    let answer = api.client.decide_here(&decision).await;
+    Json(answer.unwrap_or(Answer::Refused(RefusedInput::Unavailable)))
 }
 
 /// Has this node look at who is there.

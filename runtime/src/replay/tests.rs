@@ -260,6 +260,55 @@ fn old_executions_keep_the_old_code_and_new_ones_run_the_new() {
 }
 
 #[test]
+fn an_event_is_a_command_whose_name_is_compared_on_replay_and_whose_data_stay_as_recorded() {
+    let script = |name: &'static str, data: u32| {
+        Scripted(move |ctx: WorkflowContext| async move {
+            ctx.emit(name, &data).unwrap();
+            ctx.sleep(Duration::from_secs(1)).await?;
+            ctx.emit("it.ended", &data).unwrap();
+            Ok(String::new())
+        })
+    };
+    let mut run = Recorder::start(script("it.began", 1), "null");
+    let (workflows, key) = registry(script("it.began", 2));
+    Machine::replay(&workflows, &key, run_id(), &run.events).unwrap();
+    run.feed(EventKind::TimerFired { timer: 3 }).unwrap();
+    let emitted = |event: &Event| match &event.kind {
+        EventKind::EventEmitted { name, data } => Some((event.number, name.clone(), data.as_str().to_owned())),
+        _ => None,
+    };
+    let told: Vec<_> = run.events.iter().filter_map(emitted).collect();
+    assert_eq!(told, [(2, "it.began".into(), "1".into()), (5, "it.ended".into(), "1".into())]);
+    let (workflows, key) = registry(script("it.started", 1));
+    let fault = Machine::replay(&workflows, &key, run_id(), &run.events).err().unwrap();
+    assert_eq!(
+        fault,
+        ReplayFault::Nondeterminism {
+            position: 2,
+            expected: "EventEmitted it.began".into(),
+            found: "EventEmitted it.started".into()
+        }
+    );
+}
+
+#[test]
+fn an_event_that_cannot_be_sent_is_refused_and_leaves_nothing_in_the_history() {
+    let script = || {
+        Scripted(|ctx: WorkflowContext| async move {
+            let name = ctx.emit("Not a name", &1).unwrap_err();
+            let data = ctx.emit("it.began", &"x".repeat(EVENT_DATA_BYTES_MAX)).unwrap_err();
+            ctx.sleep(Duration::from_secs(1)).await?;
+            Ok(format!("{name}; {data}"))
+        })
+    };
+    let run = Recorder::start(script(), "null");
+    let kinds: Vec<_> = run.events.iter().map(|event| event.kind.name()).collect();
+    assert_eq!(kinds, ["WorkflowStarted", "TimerStarted"]);
+    let (workflows, key) = registry(script());
+    Machine::replay(&workflows, &key, run_id(), &run.events).unwrap();
+}
+
+#[test]
 fn a_version_that_is_no_longer_supported_is_named() {
     let script = |min, max| {
         Scripted(move |ctx: WorkflowContext| async move {

@@ -307,6 +307,7 @@ fn described(writes: &[Write]) -> String {
         Write::Refuse(refuse) => format!("a refusal for {}", refuse.key),
         Write::Retire(retire) => format!("the tombstone of {}", retire.key),
         Write::Forget(forget) => format!("the end of {}", forget.key),
+        Write::Dispatch(dispatch) => format!("event {} of {} to {}", dispatch.place.event, dispatch.key, dispatch.place.sink),
     };
     writes.iter().map(word).collect::<Vec<_>>().join(", ")
 }

@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, Either, select};
 use tokio::sync::oneshot;
 
 use super::cluster::{Cluster, Slot};
-use crate::client::{Client, Peers};
+use crate::client::{Client, OutboxDecision, Peers};
 use crate::engine::{Answer, Ask};
 use crate::id::WorkflowKey;
 use crate::store::Member;
@@ -73,6 +73,11 @@ impl Peers for Link {
     async fn ask(&self, peer: &Member, key: &WorkflowKey, ask: Ask) -> Option<Answer> {
         let key = key.clone();
         self.deliver(peer, |client| Box::pin(async move { client.ask_here(&key, ask).await })).await.flatten()
+    }
+
+    async fn decide(&self, peer: &Member, decision: &OutboxDecision) -> Option<Answer> {
+        let decision = decision.clone();
+        self.deliver(peer, |client| Box::pin(async move { client.decide_here(&decision).await })).await.flatten()
     }
 
     async fn nudge(&self, peer: &Member, key: &WorkflowKey) {

@@ -11,6 +11,6 @@ pub(super) fn is_poison(write: &Write) -> bool {
         Write::Start(new) => holds(&new.record.bytes),
         Write::Advance(advance) => advance.record.as_ref().is_some_and(|record| holds(&record.bytes)),
         Write::Deposit(deposit) => holds(deposit.row.payload.as_str().as_bytes()),
-        Write::Refuse(_) | Write::Retire(_) | Write::Forget(_) => false,
+        Write::Refuse(_) | Write::Retire(_) | Write::Forget(_) | Write::Dispatch(_) => false,
     }
 }

@@ -1,5 +1,7 @@
 //! A process's connections to the simulated database: what it asks for, and what it hears of it.
 
+mod outbox;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -12,6 +12,7 @@ mod error;
 mod list;
 mod membership;
 mod model;
+mod outbox;
 mod postgres;
 mod requested;
 mod rounds;
@@ -31,6 +32,7 @@ pub use error::{CommitError, StoreError};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
+pub use outbox::{Dispatch, Outbox, OutboxChange, OutboxFilter, OutboxKey, OutboxRow, OutboxState};
 pub use postgres::PostgresStore;
 pub(crate) use postgres::{Raised, signal_workflow, start_workflow};
 pub(crate) use requested::STARTED_BY_ANOTHER;
@@ -223,13 +225,13 @@ pub struct Token {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A database that keeps executions.
+/// A database that keeps executions. What is read of its outbox stands in [`Outbox`].
 ///
 /// # Errors
 /// Every method fails with [`StoreError`] when the database does not answer; what was not committed is then not there,
 /// but for [`CommitError::Unknown`].
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Outbox + Send + Sync + 'static {
     /// What this store is.
     fn facts(&self) -> &StoreFacts;
 

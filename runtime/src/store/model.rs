@@ -7,6 +7,7 @@ mod audit;
 mod image;
 mod list;
 mod nodes;
+mod outbox;
 mod retention;
 mod state;
 mod transfer;

@@ -41,5 +41,6 @@ fn keys(write: &Write) -> (Vec<&WorkflowKey>, Option<&WorkflowKey>) {
         Write::Refuse(refuse) => (vec![&refuse.key], None),
         Write::Retire(retire) => (vec![&retire.key], None),
         Write::Forget(forget) => (vec![&forget.key], None),
+        Write::Dispatch(dispatch) => (vec![&dispatch.key], None),
     }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 pub use copy::{CopyError, CopyReport, copy};
 
-use super::{AttributeValue, Control, Execution, InboxRow, RequestedStart, StoreError, StoreFacts, Token};
+use super::{AttributeValue, Control, Execution, InboxRow, OutboxKey, OutboxRow, RequestedStart, StoreError, StoreFacts, Token};
 use crate::history::Record;
 use crate::id::WorkflowKey;
 
@@ -60,7 +60,7 @@ impl Standing {
     }
 }
 
-/// How far an export has come. The order is that of executions, inbox rows, requested starts, tokens, controls, and within each that
+/// How far an export has come. The order is that of executions, inbox rows, requested starts, the outbox, tokens, controls, and within each that
 /// of the keys' bytes (type, id, signal id): the same in every store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -70,6 +70,8 @@ pub enum Place {
     Signals(Option<(WorkflowKey, String)>),
     /// Among the starts that were asked for inside the store, behind this one.
     Requests(Option<WorkflowKey>),
+    /// Among the events that sinks do not have yet, behind this one; in the order of their own names.
+    Outbox(Option<OutboxKey>),
     /// At the tokens.
     Tokens,
     /// At what nodes agree on.
@@ -112,6 +114,8 @@ pub enum Parcel {
     Signals(Vec<CarriedSignal>),
     /// Starts that were asked for inside the store and are not made, refused ones included, by type and id.
     Requests(Vec<RequestedStart>),
+    /// Events that sinks do not have yet, by name.
+    Outbox(Vec<OutboxRow>),
     /// All tokens, by name.
     Tokens(Vec<Token>),
     /// All that nodes agree on, by name.
@@ -131,6 +135,8 @@ pub struct Counts {
     pub inbox_rows: u64,
     /// Starts that were asked for inside the store and are not made, refused ones included.
     pub requested_starts: u64,
+    /// Events that sinks do not have yet, one for each sink.
+    pub outbox_rows: u64,
     /// Tokens.
     pub tokens: u64,
     /// What nodes agree on.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::list::AttributeValue;
-use super::{Execution, InboxRow, Status};
+use super::{Dispatch, Execution, InboxRow, OutboxRow, Status};
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;
@@ -23,6 +23,8 @@ pub enum Write {
     Retire(Retire),
     /// Remove a tombstone: nothing of the execution is left.
     Forget(Forget),
+    /// Note what became of an event on its way to a sink.
+    Dispatch(Dispatch),
 }
 
 impl Write {
@@ -35,6 +37,7 @@ impl Write {
             Self::Refuse(refuse) => refuse.shard,
             Self::Retire(retire) => retire.shard,
             Self::Forget(forget) => forget.shard,
+            Self::Dispatch(dispatch) => dispatch.place.shard,
         }
     }
 }
@@ -58,6 +61,8 @@ pub struct NewExecution {
     pub attributes: Vec<(String, AttributeValue)>,
     /// Inbox rows (by execution and signal id) that it takes up; they are removed with it, also when the key exists.
     pub consume: Vec<(WorkflowKey, String)>,
+    /// What it emits, for each sink that takes it; the first of a sink is due.
+    pub emit: Vec<OutboxRow>,
     /// Whether it was asked for inside the store. That request is removed with it, also when the key exists with the same
     /// request hash; when it exists with another one, the request is kept and noted as refused.
     pub requested: bool,
@@ -99,6 +104,8 @@ pub struct Advance {
     pub hold: Vec<String>,
     /// Executions to be created with it. One that exists already is left as it is.
     pub spawn: Vec<NewExecution>,
+    /// What it emits, for each sink that takes it; due unless an earlier one of this run waits for the same sink.
+    pub emit: Vec<OutboxRow>,
     /// Refuse the write when the execution has an unread inbox row that is neither held nor among `consume`.
     pub guard_inbox: bool,
 }
@@ -163,14 +170,15 @@ pub enum Outcome {
     Exists(Box<Execution>),
     /// A transition: applied.
     Advanced,
-    /// A transition, a refusal, or retiring or forgetting: not applied, its shard belongs to another node, or to none.
+    /// A transition, a refusal, a dispatch, or retiring or forgetting: not applied, its shard belongs to another node, or to none.
     NotOwned,
     /// A transition: not applied, there is an unread inbox row and it has the guard. Retiring or forgetting: not applied,
     /// there is an inbox row, held or not.
     UnreadInbox,
     /// A transition: not applied, the execution does not exist, its `rev` is another, its events' position is taken, or it
     /// is retired and would get events or another row. Somebody else wrote it: the owner's memory of it is worthless.
-    /// Retiring or forgetting: not applied, the execution is not closed (or not retired) at this run and `rev`.
+    /// Retiring or forgetting: not applied, the execution is not closed (or not retired) at this run and `rev`. A dispatch: not
+    /// applied, the row is gone or has another count of attempts.
     Stale,
     /// A refusal: noted, if what it is about is still there.
     Refused,
@@ -184,6 +192,8 @@ pub enum Outcome {
     Retired,
     /// Forgetting: done.
     Forgotten,
+    /// A dispatch: done.
+    Dispatched,
     /// A deposit: not applied, [`super::INBOX_ROWS_PER_KEY_MAX`] or [`super::INBOX_ROWS_MAX`] is reached.
     InboxFull,
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::calls::{ActivityCall, ByHandCall};
 use super::declare::Signal;
+use super::emit::{EmitRefused, Emitted};
 use super::signals::{AnySignal, NextSignal};
 use super::state::{ReplayFault, Shared};
 use super::timer::Timer;
@@ -142,6 +143,26 @@ impl WorkflowContext {
             state.fail(ReplayFault::UnsupportedVersion { change: change.to_owned(), found: version, min, max });
         }
         version
+    }
+
+    /// Tells those outside who listen that something happened: written in the transition's own commit, delivered at least
+    /// once, in the order of this execution, to every sink that takes events of this name. `event` is
+    /// dotted and in lower case, such as `shipment.sent`; `data` is what the receiver is given, at most
+    /// [`EVENT_DATA_BYTES_MAX`](super::EVENT_DATA_BYTES_MAX) bytes of JSON. On replay nothing is sent, and the recorded data stay.
+    ///
+    /// # Errors
+    /// [`EmitRefused`], when the name or the data cannot be sent; nothing is recorded then.
+    pub fn emit(&self, event: &str, data: &impl Serialize) -> Result<(), EmitRefused> {
+        let mut state = self.shared.lock();
+        let is_recorded = matches!(state.next_recorded(), Some(Some(EventKind::EventEmitted { name, .. })) if name == event);
+        let emitted = Emitted::new(event, data);
+        let emitted = match emitted {
+            // What was let through once stays, whatever today's limits are.
+            Err(_) if is_recorded => Emitted { name: event.to_owned(), data: Payload::null() },
+            emitted => emitted?,
+        };
+        state.command(EventKind::EventEmitted { name: emitted.name, data: emitted.data });
+        Ok(())
     }
 
     /// A random number, the same on replay.

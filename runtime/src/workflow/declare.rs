@@ -93,6 +93,17 @@ impl ByHandStep {
     }
 }
 
+/// A step that needs a person.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInTrouble<'a> {
+    /// Number of its `ActivityScheduled`.
+    pub number: u64,
+    /// Its name.
+    pub name: &'a str,
+    /// Why: the last failure, or what the workflow says of a step that is left to a person.
+    pub why: &'a str,
+}
+
 /// A signal that came too late for its execution.
 #[derive(Clone, Copy, Debug)]
 pub struct SignalView<'a> {

@@ -7,6 +7,7 @@ mod calls;
 mod combine;
 mod context;
 mod declare;
+mod emit;
 mod error;
 mod late_signal;
 mod registry;
@@ -22,7 +23,8 @@ use serde::de::DeserializeOwned;
 pub use calls::{ActivityCall, ByHandCall, ByHandOutcome, CallOptions};
 pub use combine::{Either, join, join_all, race};
 pub use context::{Shielded, WorkflowContext};
-pub use declare::{ByHandStep, CheckedSignal, LateStart, Lateness, Signal, SignalDeclaration, SignalView};
+pub use declare::{ByHandStep, CheckedSignal, LateStart, Lateness, Signal, SignalDeclaration, SignalView, StepInTrouble};
+pub use emit::{EVENT_DATA_BYTES_MAX, EVENT_NAME_BYTES_MAX, EmitRefused, Emitted, InvalidEventName, check_event_name};
 pub use error::{ActivityError, Cancelled, WorkflowError};
 pub use late_signal::LATE_SIGNAL_TYPE;
 pub use registry::{ErasedWorkflow, RunContext, WorkflowRegistry};
@@ -69,6 +71,13 @@ pub trait Workflow: Send + Sync + 'static {
     /// The steps that it leaves to a person, with the results that they may give.
     fn by_hand_steps(&self) -> Vec<ByHandStep> {
         Vec::new()
+    }
+
+    /// What those outside are told when a step of it needs a person: an event's name and its data, delivered like those
+    /// of [`WorkflowContext::emit`]. The engine asks in the transition in which the person is asked for; nothing is
+    /// recorded besides. It must depend on its arguments alone. Nobody is told by default.
+    fn attention_event(&self, _key: &WorkflowKey, _input: &Payload, _step: &StepInTrouble<'_>) -> Option<Emitted> {
+        None
     }
 
     /// The first part of its idempotency keys. Workflows that act for the same order share it.

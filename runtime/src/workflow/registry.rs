@@ -7,7 +7,8 @@ use futures::future::BoxFuture;
 
 use super::Workflow;
 use super::context::WorkflowContext;
-use super::declare::{ByHandStep, LateStart, SignalDeclaration, SignalView};
+use super::declare::{ByHandStep, LateStart, SignalDeclaration, SignalView, StepInTrouble};
+use super::emit::Emitted;
 use super::error::WorkflowError;
 use super::late_signal::LateSignal;
 use super::state::{ReplayFault, Shared};
@@ -31,6 +32,8 @@ pub trait ErasedWorkflow: Send + Sync + 'static {
     fn by_hand_step(&self, name: &str) -> Option<ByHandStep>;
     /// The signal that a cancel request is turned into.
     fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)>;
+    /// What those outside are told when a step needs a person.
+    fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted>;
     /// The execution that acts on a late signal.
     fn late_signal(&self, key: &WorkflowKey, signal: &SignalView<'_>) -> LateStart;
     /// The workflow's future.
@@ -66,6 +69,10 @@ impl<W: Workflow> ErasedWorkflow for Erased<W> {
 
     fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)> {
         self.0.cancel_signal(reason, actor)
+    }
+
+    fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted> {
+        self.0.attention_event(key, input, step)
     }
 
     fn late_signal(&self, key: &WorkflowKey, signal: &SignalView<'_>) -> LateStart {

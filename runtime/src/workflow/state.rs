@@ -246,8 +246,8 @@ impl State {
     }
 }
 
-/// Whether a recorded command is the one that the code asks for now. The input of an activity is not compared: what
-/// was recorded is what is sent, so that a new field in new code does not stop the orders that are under way.
+/// Whether a recorded command is the one that the code asks for now. The input of an activity and the data of an event are
+/// not compared: what was recorded is what is sent, so that a new field in new code does not stop what is under way.
 fn is_same_command(recorded: &EventKind, asked: &EventKind) -> bool {
     use EventKind as K;
     match (recorded, asked) {
@@ -261,6 +261,7 @@ fn is_same_command(recorded: &EventKind, asked: &EventKind) -> bool {
         (K::TimerCancelled { timer }, K::TimerCancelled { timer: timer2 }) => timer == timer2,
         (K::ActivityCancelled { activity }, K::ActivityCancelled { activity: activity2 }) => activity == activity2,
         (K::VersionMarked { change, .. }, K::VersionMarked { change: change2, .. }) => change == change2,
+        (K::EventEmitted { name, .. }, K::EventEmitted { name: name2, .. }) => name == name2,
         (K::SideEffectRecorded { .. }, K::SideEffectRecorded { .. })
         | (K::WorkflowCompleted { .. }, K::WorkflowCompleted { .. })
         | (K::WorkflowFailed { .. }, K::WorkflowFailed { .. })
@@ -282,6 +283,7 @@ fn describe(command: &EventKind) -> String {
             format!("{name} of event {number}")
         }
         EventKind::VersionMarked { change, version } => format!("{name} {change:?} = {version}"),
+        EventKind::EventEmitted { name: event, .. } => format!("{name} {event}"),
         _ => name.to_owned(),
     }
 }

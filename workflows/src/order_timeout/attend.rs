@@ -19,14 +19,14 @@ use super::input::OrderInput;
 use super::paying::{PaymentState, Payments, Reviewed, Settled};
 use super::progress::{Account, Decision, Phase, Reason};
 use super::signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded};
-use super::{Kept, Verdict};
+use super::{Kept, Verdict, telling};
 
 /// What runs beside the current step.
 pub(super) enum Side {
     /// A person was asked about a payment.
     Reviewed(Reviewed),
     /// A payment that came beside the decision was settled.
-    Settled(Settled),
+    Settled(String, Settled),
     /// A person has seen what there was to see.
     Seen,
     /// A payment goes back; it has.
@@ -57,6 +57,8 @@ pub(super) struct OrderRun {
     pub(super) close_before_limit: Duration,
     /// Somebody asked for the order to be given up.
     pub(super) stop: Option<Reason>,
+    /// The transaction that the order service keeps the order by, once it has said so.
+    pub(super) paid_by: Option<String>,
     /// Nothing that arrives now can change who wins.
     pub(super) is_settled: bool,
     /// Answers of `cancel-order` that were not final.
@@ -82,6 +84,7 @@ impl OrderRun {
             late_payment_window: Duration::from_millis(window),
             close_before_limit: Duration::from_millis(limit),
             stop: None,
+            paid_by: None,
             is_settled: false,
             cancel_asks: 0,
             not_due_gap: ASK_AGAIN_MIN,
@@ -207,10 +210,11 @@ impl OrderRun {
             Side::Reviewed(reviewed) => self.payment_reviewed(reviewed),
             Side::Closed(end) => self.payment_closed(end),
             // Nobody decided, but the order service keeps the order by this payment.
-            Side::Settled(Settled::Kept) if self.account.progress().decision.is_none() => {
+            Side::Settled(transaction, Settled::Kept) if self.account.progress().decision.is_none() => {
                 self.account.set_decision(Some(Decision::Paid), None);
+                telling::paid(&self.ctx, &self.order, Some(&transaction));
             }
-            Side::Settled(_) | Side::Seen | Side::Refunded | Side::GaveBack => {}
+            Side::Settled(..) | Side::Seen | Side::Refunded | Side::GaveBack => {}
         }
     }
 
@@ -218,8 +222,14 @@ impl OrderRun {
     pub(super) fn decided(&mut self, verdict: &Verdict) {
         self.is_settled = true;
         match verdict {
-            Verdict::Paid => self.account.set_decision(Some(Decision::Paid), None),
-            Verdict::Cancelled(reason) => self.account.set_decision(Some(Decision::Cancelled), Some(*reason)),
+            Verdict::Paid => {
+                self.account.set_decision(Some(Decision::Paid), None);
+                telling::paid(&self.ctx, &self.order, self.paid_by.as_deref());
+            }
+            Verdict::Cancelled(reason) => {
+                self.account.set_decision(Some(Decision::Cancelled), Some(*reason));
+                telling::cancelled(&self.ctx, &self.order, *reason);
+            }
             Verdict::NotFound => self.account.set_decision(Some(Decision::OrderNotFound), None),
             Verdict::LeftAlone => {}
         }

@@ -34,7 +34,10 @@ impl OrderRun {
                 CancelOrderOutcome::Cancelled | CancelOrderOutcome::AlreadyCancelled => {
                     return Ok(Some(Verdict::Cancelled(reason)));
                 }
-                CancelOrderOutcome::AlreadyPaid { .. } => return Ok(Some(Verdict::Paid)),
+                CancelOrderOutcome::AlreadyPaid { transaction_id } => {
+                    self.paid_by = transaction_id;
+                    return Ok(Some(Verdict::Paid));
+                }
                 CancelOrderOutcome::NotFound => return Ok(Some(Verdict::NotFound)),
                 CancelOrderOutcome::NotDue { pay_deadline } => {
                     self.cancel_asks += 1;

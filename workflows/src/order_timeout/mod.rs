@@ -19,6 +19,7 @@ mod paying;
 mod progress;
 mod refunding;
 mod signals;
+mod telling;
 mod waiting;
 
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use overdue_runtime::workflow::{
-    ByHandStep, LateStart, Signal, SignalDeclaration, SignalView, Workflow, WorkflowContext, WorkflowError,
+    ByHandStep, Emitted, LateStart, Signal, SignalDeclaration, SignalView, StepInTrouble, Workflow, WorkflowContext,
+    WorkflowError,
 };
 use overdue_runtime::{InvalidField, Payload, WorkflowKey};
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,7 @@ pub use signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded};
 pub(crate) use paying::{ReviewOrder, Settled, Settling, settle};
 pub(crate) use progress::Account;
 pub(crate) use refunding::RefundByHand;
+pub(crate) use telling::needs_attention;
 
 use attend::OrderRun;
 use closing::CloseResult;
@@ -124,6 +127,10 @@ impl Workflow for OrderTimeout {
     fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)> {
         let signal = CancelOrder { reason: reason.to_owned(), actor: Some(actor.to_owned()) };
         Payload::of(&signal).ok().map(|payload| (CancelOrder::NAME, payload))
+    }
+
+    fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted> {
+        needs_attention(key, input, step)
     }
 
     fn late_signal(&self, key: &WorkflowKey, signal: &SignalView<'_>) -> Option<LateStart> {

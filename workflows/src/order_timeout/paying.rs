@@ -201,9 +201,16 @@ impl OrderRun {
         let (capture, payment_id, asks) = (payment.capture.clone(), payment.payment_id.clone(), payment.asks);
         let answer = self.finish(Box::pin(ask(self.ctx.clone(), self.order.order_id.clone(), capture.clone(), asks))).await?;
         let verdict = match answer? {
-            Some(ConfirmPaidOutcome::Paid) => Verdict::Paid,
-            Some(ConfirmPaidOutcome::AlreadyPaid { transaction_id }) if transaction_id == transaction => Verdict::Paid,
-            Some(ConfirmPaidOutcome::AlreadyPaid { .. }) => {
+            Some(ConfirmPaidOutcome::Paid) => {
+                self.paid_by = Some(transaction.to_owned());
+                Verdict::Paid
+            }
+            Some(ConfirmPaidOutcome::AlreadyPaid { transaction_id }) if transaction_id == transaction => {
+                self.paid_by = Some(transaction_id);
+                Verdict::Paid
+            }
+            Some(ConfirmPaidOutcome::AlreadyPaid { transaction_id }) => {
+                self.paid_by = Some(transaction_id);
                 self.payments.set(transaction, PaymentState::Refused);
                 return Ok(Some(Verdict::Paid));
             }
@@ -252,7 +259,8 @@ impl OrderRun {
         let settling = Settling::of(&self.order, payment.capture, payment.payment_id, payment.asks);
         let (ctx, account) = (self.ctx.clone(), self.account.clone());
         self.beside(format!("settle:{}", settling.capture.transaction_id), async move {
-            settle(&ctx, &account, settling).await.map(Side::Settled)
+            let transaction = settling.capture.transaction_id.clone();
+            settle(&ctx, &account, settling).await.map(|settled| Side::Settled(transaction, settled))
         });
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::attend::{OrderRun, Side};
 use super::paying::numbered;
 use super::progress::{Account, RefundStatus};
+use super::telling;
 
 /// A refund that was refused is tried again by itself this often.
 const REFUSED_RETRY: Duration = Duration::from_secs(3600);
@@ -73,6 +74,7 @@ pub(crate) async fn refund(ctx: &WorkflowContext, account: &Account, refund: Ref
         let why = match request(ctx, account, &refund, &mut status_asks).await? {
             Ok(()) => {
                 account.set_refund(capture, RefundStatus::Refunded);
+                telling::refunded(ctx, &refund.order_id, capture);
                 return Ok(());
             }
             Err(Refused::Left) => {
@@ -96,6 +98,7 @@ pub(crate) async fn refund(ctx: &WorkflowContext, account: &Account, refund: Ref
             Either::Left(outcome) => match outcome? {
                 ByHandOutcome::Resolved(_) => {
                     account.set_refund(capture, RefundStatus::Refunded);
+                    telling::refunded(ctx, &refund.order_id, capture);
                     return Ok(());
                 }
                 ByHandOutcome::Skipped { .. } => return Ok(()),

@@ -136,8 +136,19 @@ impl Core {
             return;
         }
         let consumed = consume.clone();
-        let advance =
-            Advance { key: key.clone(), shard, run_id, rev, record: None, row: None, consume, hold, spawn, guard_inbox: false };
+        let advance = Advance {
+            key: key.clone(),
+            shard,
+            run_id,
+            rev,
+            record: None,
+            row: None,
+            consume,
+            hold,
+            spawn,
+            emit: Vec::new(),
+            guard_inbox: false,
+        };
         let committing = Committing { spawned, consumed, row_changed: false, ..Committing::of(CommitKind::Transition) };
         self.commit(key, advance, committing);
     }

@@ -139,6 +139,7 @@ impl Core {
             consume: Vec::new(),
             hold: committing.consumed,
             spawn: Vec::new(),
+            emit: Vec::new(),
             guard_inbox: false,
         };
         if let Some(row) = &row {

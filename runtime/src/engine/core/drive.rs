@@ -275,6 +275,7 @@ impl Core {
             consume: Vec::new(),
             hold: Vec::new(),
             spawn: Vec::new(),
+            emit: Vec::new(),
             guard_inbox: false,
         };
         work.active.apply_row(&row);

@@ -3,6 +3,7 @@
 mod attempts;
 mod blocked;
 mod cluster;
+mod courier;
 mod harness;
 mod nodes;
 mod places;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::harness::START;
 use crate::engine::committer::{CommitRequest, Committer, LaneRequest, ReplyTo};
@@ -48,6 +48,7 @@ fn start(id: &str) -> Write {
         },
         attributes: Default::default(),
         consume: Vec::new(),
+        emit: Vec::new(),
         requested: false,
     })
 }
@@ -63,6 +64,7 @@ fn append(id: &str, first_event: u64) -> Write {
         row: None,
         consume: Vec::new(),
         hold: Vec::new(),
+        emit: Vec::new(),
         guard_inbox: false,
         spawn: Vec::new(),
     })
@@ -97,7 +99,9 @@ async fn commit_all(placed: bool, writes: Vec<Write>) -> (Vec<Vec<Write>>, Vec<O
     let _ = lane.send(LaneRequest::Finish);
     let lease = Arc::new(Lease::new(Duration::from_secs(5), environment.clock.monotonic()));
     let clock = Arc::clone(&environment.clock);
-    Committer { store: Arc::clone(&store) as Arc<dyn Store>, fence, clock, lease, requests, core }.run().await;
+    Committer { store: Arc::clone(&store) as Arc<dyn Store>, fence, clock, lease, requests, core, news: watch::Sender::new(()) }
+        .run()
+        .await;
     let mut outcomes = Vec::new();
     for answered in answers {
         outcomes.push(answered.await.unwrap().unwrap());

@@ -200,6 +200,7 @@ async fn a_late_signal_that_was_dealt_with_beside_the_core_while_the_tombstone_w
         consume: vec!["b".into()],
         hold: Vec::new(),
         spawn: Vec::new(),
+        emit: Vec::new(),
         guard_inbox: false,
     };
     let retire = Retire { key: key.clone(), shard: key.shard(4), run_id, rev: 1, tombstone: "left".into() };

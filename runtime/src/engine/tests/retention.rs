@@ -285,6 +285,7 @@ async fn planted(store: &dyn Store, key: &WorkflowKey, bytes: &'static [u8]) {
         row,
         attributes: Vec::new(),
         consume: Vec::new(),
+        emit: Vec::new(),
         requested: false,
     };
     let outcomes = store.commit(&fence, &[Write::Start(new)]).await.unwrap();

@@ -69,6 +69,7 @@ pub(in crate::store) fn new(key: &WorkflowKey) -> NewExecution {
         row: sleeping(Some(at(3600))),
         attributes: Vec::new(),
         consume: Vec::new(),
+        emit: Vec::new(),
         requested: false,
     }
 }
@@ -85,6 +86,7 @@ pub(in crate::store) fn advance(key: &WorkflowKey) -> Advance {
         consume: Vec::new(),
         hold: Vec::new(),
         spawn: Vec::new(),
+        emit: Vec::new(),
         guard_inbox: false,
     }
 }

@@ -10,6 +10,7 @@ mod inbox;
 mod lanes;
 mod listing;
 mod nodes;
+pub(in crate::store) mod outbox;
 pub(in crate::store) mod random;
 mod retention;
 pub(in crate::store) mod sagas;
@@ -52,6 +53,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         tokens::SPECIFICATIONS,
         controls::SPECIFICATIONS,
         audit::SPECIFICATIONS,
+        outbox::SPECIFICATIONS,
     ]
     .into_iter()
     .flatten()

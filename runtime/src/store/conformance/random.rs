@@ -13,12 +13,13 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::SHARDS;
 use super::fixtures::{all_shards, at, hash, joining, run_of};
+use super::outbox::event;
 use crate::history::Record;
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{
     Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, Forget, InboxRow, ModelStore, NewExecution, NewNode,
-    Position, Retire, RowChange, Sharing, Status, Store, Write,
+    Outbox, OutboxChange, OutboxFilter, OutboxRow, OutboxState, Position, Retire, RowChange, Sharing, Status, Store, Write,
 };
 
 #[derive(Clone, Debug)]
@@ -119,6 +120,13 @@ async fn compare(store: &Arc<dyn Store>, model: &ModelStore) -> Result<(), TestC
         let found = store.forgettable(shard, ever, None, 100).await.unwrap();
         prop_assert_eq!(found, model.forgettable(shard, ever, None, 100).await.unwrap());
     }
+    for sink in SINKS {
+        let found = store.outbox_due(sink, &shards, ever, 100).await.unwrap();
+        prop_assert_eq!(found, model.outbox_due(sink, &shards, ever, 100).await.unwrap());
+    }
+    let everything = OutboxFilter::default();
+    let found = store.outbox_page(&everything, None, 1_000).await.unwrap();
+    prop_assert_eq!(found, model.outbox_page(&everything, None, 1_000).await.unwrap());
     prop_assert_eq!(model.orphans(), Vec::<String>::new());
     Ok(())
 }
@@ -154,6 +162,14 @@ async fn read_both(store: &Arc<dyn Store>, model: &ModelStore, read: &Read) -> R
         prop_assert_eq!(next, model.retirable(*shard, at(*until), found.last(), *limit).await.unwrap());
         let found = store.forgettable(*shard, at(*until), None, *limit).await.unwrap();
         prop_assert_eq!(found, model.forgettable(*shard, at(*until), None, *limit).await.unwrap());
+    }
+    let found = store.outbox_due("crm", shards, at(*until), *limit).await.unwrap();
+    prop_assert_eq!(&found, &model.outbox_due("crm", shards, at(*until), *limit).await.unwrap());
+    for state in OutboxState::ALL {
+        let filter = OutboxFilter { sink: Some("crm".into()), state: Some(state) };
+        let after = found.first().map(|row| &row.place);
+        let page = store.outbox_page(&filter, after, *limit).await.unwrap();
+        prop_assert_eq!(page, model.outbox_page(&filter, after, *limit).await.unwrap());
     }
     let mut position: Option<Position> = None;
     loop {
@@ -199,6 +215,7 @@ fn write() -> impl Strategy<Value = Write> {
         2 => (key(), 0u64..4).prop_map(|(key, rev)| {
             Write::Forget(Forget { shard: key.shard(SHARDS), run_id: run_of(&key), key, rev })
         }),
+        3 => dispatch(),
     ]
 }
 
@@ -233,16 +250,19 @@ fn attribute() -> impl Strategy<Value = AttributeValue> {
 fn new() -> impl Strategy<Value = NewExecution> {
     let attributes = prop::collection::btree_map(select(vec!["sku".to_owned(), "region".to_owned()]), attribute(), 0..3);
     let consume = prop::collection::vec((key(), select(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])), 0..2);
-    (key(), row(), attributes, 0u8..3, consume).prop_map(|(key, row, attributes, request, consume)| NewExecution {
-        shard: key.shard(SHARDS),
-        run_id: run_of(&key),
-        request_hash: [request; 16],
-        record: Record { first_event: 1, bytes: Bytes::from(vec![request + 1]) },
-        row,
-        attributes: attributes.into_iter().collect(),
-        consume,
-        requested: false,
-        key,
+    (key(), row(), attributes, 0u8..3, consume, events()).prop_map(|(key, row, attributes, request, consume, events)| {
+        NewExecution {
+            shard: key.shard(SHARDS),
+            run_id: run_of(&key),
+            request_hash: [request; 16],
+            record: Record { first_event: 1, bytes: Bytes::from(vec![request + 1]) },
+            row,
+            attributes: attributes.into_iter().collect(),
+            consume,
+            emit: emitted(&key, &events),
+            requested: false,
+            key,
+        }
     })
 }
 
@@ -255,8 +275,8 @@ fn advance() -> impl Strategy<Value = Advance> {
     let record = prop::option::of((2u64..8, 1u8..9));
     let row = prop::option::of(row());
     let signals = (signal_ids(), signal_ids());
-    (key(), another_run, 0u64..3, record, row, signals, vec(new(), 0..3), any::<bool>()).prop_map(
-        |(key, another_run, rev, record, row, (consume, hold), spawn, guard_inbox)| Advance {
+    (key(), another_run, 0u64..3, record, row, signals, vec(new(), 0..3), (any::<bool>(), events())).prop_map(
+        |(key, another_run, rev, record, row, (consume, hold), spawn, (guard_inbox, events))| Advance {
             shard: key.shard(SHARDS),
             run_id: run_of(&if another_run { WorkflowKey::new("another", "run") } else { key.clone() }),
             rev,
@@ -265,10 +285,36 @@ fn advance() -> impl Strategy<Value = Advance> {
             consume,
             hold,
             spawn,
+            emit: emitted(&key, &events),
             guard_inbox,
             key,
         },
     )
+}
+
+fn dispatch() -> impl Strategy<Value = Write> {
+    let removed = (0i64..9).prop_map(|now| OutboxChange::Remove { now: at(now) });
+    let updated = (prop::option::of(0i64..9), 0u32..3, any::<bool>()).prop_map(|(next, attempts, fails)| OutboxChange::Update {
+        next_at: next.map(at),
+        attempts,
+        failing_since: fails.then(|| at(1)),
+        parked: next.is_none(),
+        failure: fails.then(|| "http-503".to_owned()),
+    });
+    (key(), select(SINKS.to_vec()), 1u64..5, 0u32..2, prop_oneof![removed, updated])
+        .prop_map(|(key, sink, number, attempts, change)| super::outbox::dispatch(&event(&key, sink, number), attempts, change))
+}
+
+const SINKS: [&str; 2] = ["crm", "mail"];
+
+/// What may be emitted: each event once, in order.
+fn events() -> impl Strategy<Value = Vec<(&'static str, u64)>> {
+    let each: Vec<_> = SINKS.iter().flat_map(|sink| (1u64..5).map(move |number| (*sink, number))).collect();
+    subsequence(each, 0..=3)
+}
+
+fn emitted(key: &WorkflowKey, events: &[(&'static str, u64)]) -> Vec<OutboxRow> {
+    events.iter().map(|(sink, number)| event(key, sink, *number)).collect()
 }
 
 fn deposit() -> impl Strategy<Value = Deposit> {

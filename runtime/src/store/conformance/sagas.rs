@@ -54,6 +54,7 @@ pub(in crate::store) fn sleeper(n: u64) -> NewExecution {
         },
         attributes: Vec::new(),
         consume: Vec::new(),
+        emit: Vec::new(),
         requested: false,
     }
 }
@@ -70,6 +71,7 @@ pub(in crate::store) fn append(n: u64, first_event: u64, row: Option<(u64, RowCh
         consume: Vec::new(),
         hold: Vec::new(),
         spawn: Vec::new(),
+        emit: Vec::new(),
         guard_inbox: true,
     })
 }

@@ -9,9 +9,9 @@ use crate::fault::{Bug, planted};
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
-    Advance, AttributeValue, CommitError, Control, Deposit, Due, Execution, Fence, Forget, INBOX_ROWS_MAX,
-    INBOX_ROWS_PER_KEY_MAX, InboxRow, Loaded, NewExecution, Outcome, Refuse, RequestedStart, Retire, RowChange,
-    STARTED_BY_ANOTHER, Status, Token, Write,
+    Advance, AttributeValue, CommitError, Control, Deposit, Dispatch, Due, Execution, Fence, Forget, INBOX_ROWS_MAX,
+    INBOX_ROWS_PER_KEY_MAX, InboxRow, Loaded, NewExecution, OutboxKey, OutboxRow, Outcome, Refuse, RequestedStart, Retire,
+    RowChange, STARTED_BY_ANOTHER, Status, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -26,6 +26,7 @@ pub(super) struct State {
     pub(super) tokens: BTreeMap<String, Token>,
     pub(super) controls: BTreeMap<String, Control>,
     pub(super) requests: BTreeMap<WorkflowKey, RequestedStart>,
+    pub(super) outbox: BTreeMap<OutboxKey, OutboxRow>,
 }
 
 #[derive(Clone)]
@@ -46,6 +47,7 @@ impl State {
             tokens: BTreeMap::new(),
             controls: BTreeMap::new(),
             requests: BTreeMap::new(),
+            outbox: BTreeMap::new(),
         }
     }
 
@@ -71,6 +73,7 @@ impl State {
             | Write::Refuse(Refuse { shard, .. })
             | Write::Retire(Retire { shard, .. })
             | Write::Forget(Forget { shard, .. })
+            | Write::Dispatch(Dispatch { place: OutboxKey { shard, .. }, .. })
                 if !self.nodes.owns(fence, *shard) && !is_unfenced() =>
             {
                 Ok(Outcome::NotOwned)
@@ -80,6 +83,7 @@ impl State {
             Write::Refuse(refuse) => Ok(self.refuse(refuse)),
             Write::Retire(retire) => self.retire(retire),
             Write::Forget(forget) => Ok(self.forget(forget)),
+            Write::Dispatch(dispatch) => Ok(self.dispatch(dispatch)),
         }
     }
 
@@ -116,6 +120,7 @@ impl State {
         if !new.attributes.is_empty() {
             self.attributes.insert(new.key.clone(), new.attributes.iter().cloned().collect());
         }
+        self.emit(&new.emit);
         Ok(Outcome::Started { inbox: self.unread_rows(&new.key).next().is_some() })
     }
 
@@ -186,6 +191,7 @@ impl State {
                 stored.held = true;
             }
         }
+        self.emit(&advance.emit);
         for new in &advance.spawn {
             self.start(new)?;
         }
@@ -298,7 +304,7 @@ fn unstorable(write: &Write) -> Option<String> {
         Write::Deposit(deposit) => unstorable_deposit(deposit),
         Write::Refuse(_) => None,
         Write::Retire(retire) => super::retention::unstorable(retire),
-        Write::Forget(_) => None,
+        Write::Forget(_) | Write::Dispatch(_) => None,
     }
 }
 

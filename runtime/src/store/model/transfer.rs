@@ -96,8 +96,14 @@ impl State {
             Place::Requests(after) => {
                 let requests = self.requests.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
                 let carried: Vec<_> = requests.take(limit).map(|(_, request)| request.clone()).collect();
-                let next = carried.last().map_or(Place::Tokens, |last| Place::Requests(Some(last.key.clone())));
+                let next = carried.last().map_or(Place::Outbox(None), |last| Place::Requests(Some(last.key.clone())));
                 (Parcel::Requests(carried), Some(next))
+            }
+            Place::Outbox(after) => {
+                let rows = self.outbox.values().filter(|row| after.as_ref().is_none_or(|after| row.place > *after));
+                let carried: Vec<_> = rows.take(limit).cloned().collect();
+                let next = carried.last().map_or(Place::Tokens, |last| Place::Outbox(Some(last.place.clone())));
+                (Parcel::Outbox(carried), Some(next))
             }
             Place::Tokens => (Parcel::Tokens(self.tokens.values().cloned().collect()), Some(Place::Controls)),
             Place::Controls => (Parcel::Controls(self.controls.values().cloned().collect()), None),
@@ -131,6 +137,10 @@ impl State {
                 .iter()
                 .find(|one| self.requests.get(&one.key).is_some_and(|there| there != *one))
                 .map(|one| format!("the request for {}", one.key)),
+            Parcel::Outbox(all) => all
+                .iter()
+                .find(|one| self.outbox.get(&one.place).is_some_and(|there| there != *one))
+                .map(|one| format!("event {} of {} for {}", one.place.event, one.key, one.place.sink)),
             Parcel::Tokens(all) => all
                 .iter()
                 .find(|one| self.tokens.get(&one.name).is_some_and(|there| there != *one))
@@ -150,6 +160,7 @@ impl State {
                 }
             }
             Parcel::Requests(all) => self.requests.extend(all.into_iter().map(|request| (request.key.clone(), request))),
+            Parcel::Outbox(all) => self.outbox.extend(all.into_iter().map(|row| (row.place.clone(), row))),
             Parcel::Tokens(all) => self.tokens.extend(all.into_iter().map(|token| (token.name.clone(), token))),
             Parcel::Controls(all) => self.controls.extend(all.into_iter().map(|one| (one.name.clone(), one))),
         }
@@ -180,6 +191,7 @@ impl State {
             attributes: self.attributes.values().map(|all| all.len() as u64).sum(),
             inbox_rows: self.inbox.len() as u64,
             requested_starts: self.requests.len() as u64,
+            outbox_rows: self.outbox.len() as u64,
             tokens: self.tokens.len() as u64,
             controls: self.controls.len() as u64,
         }

@@ -3,7 +3,7 @@
 use super::commit::Transaction;
 use super::error::Fault;
 use super::executions::CodedKey;
-use super::{executions, history, inbox, starts};
+use super::{executions, history, inbox, outbox, starts};
 use crate::store::{Advance, Outcome};
 
 /// A transition with the name of its execution's row.
@@ -69,6 +69,9 @@ async fn write(within: &mut Transaction<'_>, accepted: &[Coded<'_>]) -> Result<(
 
     inbox::delete(within.connection, &within.layout, rows(accepted, |advance| &advance.consume)).await?;
     inbox::hold(within.connection, &within.layout, rows(accepted, |advance| &advance.hold)).await?;
+
+    let emitted = accepted.iter().flat_map(|(_, advance)| &advance.emit).collect();
+    outbox::insert(within.connection, &within.layout, emitted).await?;
 
     let spawned: Vec<_> = accepted.iter().flat_map(|(_, advance)| &advance.spawn).collect();
     if !spawned.is_empty() {

@@ -14,11 +14,11 @@ use super::layout::Layout;
 use super::retention::End;
 use super::values::stored_shards;
 use super::writer::Work;
-use super::{advances, anchors, deposits, inbox, lane, requests, retention, starts, types};
+use super::{advances, anchors, deposits, inbox, lane, outbox, requests, retention, starts, types};
 use crate::fault::{Point, point};
 use crate::id::WorkflowKey;
 use crate::store::rounds::rounds;
-use crate::store::{Advance, Fence, Forget, INBOX_ROWS_MAX, NewExecution, Outcome, Refuse, Retire, Write};
+use crate::store::{Advance, Dispatch, Fence, Forget, INBOX_ROWS_MAX, NewExecution, OutboxKey, Outcome, Refuse, Retire, Write};
 
 /// Other nodes' deposits are not seen between two counts of the inbox: the next one comes when this node has stored this
 /// part of what was then free.
@@ -149,13 +149,14 @@ async fn apply_at_one_place(within: &mut Transaction<'_>, owned: &HashSet<u16>, 
     let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
     for round in rounds(writes) {
         let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut refused, mut ends) = (Vec::new(), Vec::new());
+        let (mut refused, mut ends, mut dispatches) = (Vec::new(), Vec::new(), Vec::new());
         for (index, write) in round.clone().zip(&writes[round]) {
             match write {
                 Write::Advance(Advance { shard, .. })
                 | Write::Refuse(Refuse { shard, .. })
                 | Write::Retire(Retire { shard, .. })
                 | Write::Forget(Forget { shard, .. })
+                | Write::Dispatch(Dispatch { place: OutboxKey { shard, .. }, .. })
                     if !owned.contains(shard) =>
                 {
                     outcomes[index] = Some(Outcome::NotOwned);
@@ -166,6 +167,7 @@ async fn apply_at_one_place(within: &mut Transaction<'_>, owned: &HashSet<u16>, 
                 Write::Refuse(refuse) => refused.push((index, refuse)),
                 Write::Retire(retire) => ends.push((index, End::Retire(retire))),
                 Write::Forget(forget) => ends.push((index, End::Forget(forget))),
+                Write::Dispatch(dispatch) => dispatches.push((index, dispatch)),
             }
         }
         starts::apply(within, &new, &mut outcomes).await?;
@@ -174,6 +176,7 @@ async fn apply_at_one_place(within: &mut Transaction<'_>, owned: &HashSet<u16>, 
         deposits::apply(within, &signals, &mut outcomes).await?;
         requests::refuse(within, &refused, &mut outcomes).await?;
         retention::apply(within, &ends, &mut outcomes).await?;
+        outbox::apply(within, &dispatches, &mut outcomes).await?;
     }
     Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())
 }

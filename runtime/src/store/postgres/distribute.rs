@@ -20,12 +20,13 @@ use crate::store::StoreError;
 pub(super) const LOCK_WAIT_MAX: Duration = Duration::from_secs(4);
 
 /// What is distributed by shard; the others are colocated with the first.
-const BY_SHARD: [&str; 6] = [
+const BY_SHARD: [&str; 7] = [
     "overdue.executions",
     "overdue.history",
     "overdue.attributes",
     "overdue.inbox",
     "overdue.starts",
+    "overdue.outbox",
     // One row for each shard, at its own place: see `anchors.rs`.
     "overdue.anchors",
 ];

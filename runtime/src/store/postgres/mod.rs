@@ -27,6 +27,7 @@ mod look;
 mod maintain;
 mod migrate;
 mod nodes;
+mod outbox;
 mod readers;
 mod reads;
 mod requests;

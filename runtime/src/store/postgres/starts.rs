@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::commit::Transaction;
 use super::error::Fault;
-use super::{attributes, executions, history, inbox};
+use super::{attributes, executions, history, inbox, outbox};
 use crate::id::WorkflowKey;
 use crate::store::{Execution, NewExecution, Outcome};
 
@@ -69,6 +69,7 @@ pub(super) async fn create(within: &mut Transaction<'_>, new: &[&NewExecution]) 
     let attributes =
         sorted.iter().flat_map(|(key, new)| new.attributes.iter().map(|(name, value)| (*key, name.as_str(), value))).collect();
     attributes::insert(within.connection, &within.layout, attributes).await?;
+    outbox::insert(within.connection, &within.layout, sorted.iter().flat_map(|(_, new)| &new.emit).collect()).await?;
 
     let creation = |new: &&NewExecution| match (signals_wait.get(&new.key), existing.get(&new.key)) {
         (Some(inbox), _) => Ok(Creation::Created { inbox: *inbox }),

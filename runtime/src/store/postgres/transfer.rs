@@ -159,8 +159,8 @@ impl Work for Clear {
 
     async fn apply(&self, within: &mut Transaction<'_>) -> Result<(), Fault> {
         sqlx::query(
-            "TRUNCATE overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.starts, overdue.tokens,
-                      overdue.controls",
+            "TRUNCATE overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.starts, overdue.outbox,
+                      overdue.tokens, overdue.controls",
         )
         .execute(&mut *within.connection)
         .await?;
@@ -173,7 +173,7 @@ async fn counts(connection: &mut PgConnection) -> Result<Counts, sqlx::Error> {
         "SELECT (SELECT count(*) FROM overdue.executions), (SELECT count(*) FROM overdue.history),
                 (SELECT count(*) FROM overdue.attributes), (SELECT count(*) FROM overdue.inbox),
                 (SELECT count(*) FROM overdue.starts), (SELECT count(*) FROM overdue.tokens),
-                (SELECT count(*) FROM overdue.controls)",
+                (SELECT count(*) FROM overdue.outbox), (SELECT count(*) FROM overdue.controls)",
     )
     .fetch_one(connection)
     .await?;
@@ -184,7 +184,8 @@ async fn counts(connection: &mut PgConnection) -> Result<Counts, sqlx::Error> {
         attributes: count(2)?,
         inbox_rows: count(3)?,
         requested_starts: count(4)?,
+        outbox_rows: count(6)?,
         tokens: count(5)?,
-        controls: count(6)?,
+        controls: count(7)?,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::commit::Batch;
 use super::error::Fault;
-use super::{executions, history, inbox, starts};
+use super::{executions, history, inbox, outbox, starts};
 use crate::store::{Advance, Outcome};
 
 /// A transition that was not refused.
@@ -73,6 +73,8 @@ async fn write(batch: &mut Batch<'_>, accepted: &[Accepted<'_>]) -> Result<(), F
         batch.inbox_changed(0, removed);
         inbox::hold(batch.connection, &rows(accepted, |advance| &advance.hold)).await?;
     }
+
+    outbox::insert(batch.connection, accepted.iter().flat_map(|accepted| &accepted.advance.emit).collect()).await?;
 
     let spawned: Vec<_> = accepted.iter().flat_map(|accepted| &accepted.advance.spawn).collect();
     if !spawned.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::Fault;
-use super::{advances, deposits, inbox, lane, retention, starts, types};
+use super::{advances, deposits, inbox, lane, outbox, retention, starts, types};
 use crate::fault::{Point, point};
 use crate::store::rounds::rounds;
 use crate::store::{Fence, Outcome, Write};
@@ -58,7 +58,7 @@ pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]
     let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
     for round in rounds(writes) {
         let (mut new, mut transitions, mut signals) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut refused, mut ends) = (Vec::new(), Vec::new());
+        let (mut refused, mut ends, mut dispatches) = (Vec::new(), Vec::new(), Vec::new());
         for (index, write) in round.clone().zip(&writes[round]) {
             match write {
                 Write::Start(start) => new.push((index, start)),
@@ -67,6 +67,7 @@ pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]
                 Write::Refuse(refuse) => refused.push((index, refuse)),
                 Write::Retire(retire) => ends.push((index, retention::End::Retire(retire))),
                 Write::Forget(forget) => ends.push((index, retention::End::Forget(forget))),
+                Write::Dispatch(dispatch) => dispatches.push((index, dispatch)),
             }
         }
         starts::apply(batch, &new, &mut outcomes).await?;
@@ -74,6 +75,7 @@ pub(super) async fn apply(batch: &mut Batch<'_>, fence: &Fence, writes: &[Write]
         deposits::apply(batch, &signals, &mut outcomes).await?;
         deposits::refuse(batch, &refused, &mut outcomes).await?;
         retention::apply(batch, &ends, &mut outcomes).await?;
+        outbox::apply(batch, &dispatches, &mut outcomes).await?;
     }
     Ok(outcomes.into_iter().map(|outcome| outcome.expect("each write is in a round, and each round answers")).collect())
 }

@@ -18,6 +18,7 @@ mod inbox;
 mod lane;
 mod list;
 mod load;
+mod outbox;
 mod readers;
 mod retention;
 mod schema;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::commit::Batch;
 use super::error::Fault;
-use super::{attributes, executions, history, inbox};
+use super::{attributes, executions, history, inbox, outbox};
 use crate::id::WorkflowKey;
 use crate::store::{Execution, NewExecution, Outcome};
 
@@ -53,6 +53,7 @@ pub(super) async fn create(batch: &mut Batch<'_>, new: &[&NewExecution]) -> Resu
         .flat_map(|(code, new)| new.attributes.iter().map(|(name, value)| (*code, new.key.id(), name.as_str(), value)))
         .collect();
     attributes::insert(batch.connection, &attributes).await?;
+    outbox::insert(batch.connection, sorted.iter().flat_map(|(_, new)| &new.emit).collect()).await?;
 
     take_up(batch, new).await?;
 

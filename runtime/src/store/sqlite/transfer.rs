@@ -60,7 +60,7 @@ fn check_storable(parcel: &Parcel) -> Result<(), StoreError> {
             let unchecked = all.iter().find(|carried| carried.row.unchecked);
             unchecked.map(|carried| format!("signal {} of {} that was sent", carried.row.signal_id, carried.row.key))
         }
-        Parcel::Executions(_) | Parcel::Tokens(_) | Parcel::Controls(_) => None,
+        Parcel::Executions(_) | Parcel::Outbox(_) | Parcel::Tokens(_) | Parcel::Controls(_) => None,
     };
     waiting.map_or(Ok(()), |what| {
         Err(StoreError::Refused(format!(
@@ -110,6 +110,7 @@ pub(super) async fn clear(connection: &mut SqliteConnection) -> Result<(), sqlx:
         "DELETE FROM history",
         "DELETE FROM attributes",
         "DELETE FROM inbox",
+        "DELETE FROM outbox",
         "DELETE FROM executions",
         "DELETE FROM tokens",
         "DELETE FROM controls",
@@ -122,7 +123,8 @@ pub(super) async fn clear(connection: &mut SqliteConnection) -> Result<(), sqlx:
 async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error> {
     let row = sqlx::query(
         "SELECT (SELECT count(*) FROM executions), (SELECT count(*) FROM history), (SELECT count(*) FROM attributes),
-                (SELECT count(*) FROM inbox), (SELECT count(*) FROM tokens), (SELECT count(*) FROM controls)",
+                (SELECT count(*) FROM inbox), (SELECT count(*) FROM tokens), (SELECT count(*) FROM outbox),
+                (SELECT count(*) FROM controls)",
     )
     .fetch_one(connection)
     .await?;
@@ -133,7 +135,8 @@ async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error
         attributes: count(2)?,
         inbox_rows: count(3)?,
         requested_starts: 0,
+        outbox_rows: count(5)?,
         tokens: count(4)?,
-        controls: count(5)?,
+        controls: count(6)?,
     })
 }

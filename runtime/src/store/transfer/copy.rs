@@ -30,6 +30,8 @@ pub struct CopyReport {
     pub inbox_rows: u64,
     /// Starts that were asked for inside the store and are not made.
     pub requested_starts: u64,
+    /// Events that sinks do not have yet.
+    pub outbox_rows: u64,
     /// Tokens.
     pub tokens: u64,
     /// What nodes agreed on: where breakers stand, and limits that a person set.
@@ -90,7 +92,8 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
     let digest = digest?;
     from.mark(None, Some(&target.name)).await?;
     to.mark(None, None).await?;
-    let Counts { executions, history_rows, attributes, inbox_rows, requested_starts, tokens, controls } = digest.counts;
+    let Counts { executions, history_rows, attributes, inbox_rows, requested_starts, outbox_rows, tokens, controls } =
+        digest.counts;
     Ok(CopyReport {
         workflows: executions,
         history_rows,
@@ -98,6 +101,7 @@ pub(super) async fn copy_by(from: &dyn Portable, to: &dyn Portable, items: usize
         attributes,
         inbox_rows,
         requested_starts,
+        outbox_rows,
         tokens,
         controls,
         hash: digest.hash(),

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CarriedExecution, CarriedSignal, Counts, Parcel};
 use crate::history::decode;
-use crate::store::{Control, RequestedStart, Token};
+use crate::store::{Control, OutboxRow, RequestedStart, Token};
 use crate::time::Timestamp;
 
 /// The sum of a store, built parcel by parcel.
@@ -22,6 +22,7 @@ impl Digest {
             Parcel::Executions(executions) => executions.iter().for_each(|carried| self.execution(carried)),
             Parcel::Signals(signals) => signals.iter().for_each(|carried| self.signal(carried)),
             Parcel::Requests(requests) => requests.iter().for_each(|request| self.request(request)),
+            Parcel::Outbox(rows) => rows.iter().for_each(|row| self.outbox_row(row)),
             Parcel::Tokens(tokens) => tokens.iter().for_each(|token| self.token(token)),
             Parcel::Controls(controls) => controls.iter().for_each(|control| self.control(control)),
         }
@@ -97,6 +98,25 @@ impl Digest {
         self.text(&control.name);
         self.number(control.rev);
         self.bytes(&control.value);
+    }
+
+    fn outbox_row(&mut self, row: &OutboxRow) {
+        self.counts.outbox_rows += 1;
+        self.text("event");
+        self.number(u64::from(row.place.shard));
+        self.text(&row.place.sink);
+        self.bytes(row.place.run_id.as_bytes());
+        self.number(row.place.event);
+        self.text(row.key.workflow_type());
+        self.text(row.key.id());
+        self.text(&row.name);
+        self.text(row.data.as_str());
+        self.instant(Some(row.emitted_at));
+        self.instant(row.next_at);
+        self.number(u64::from(row.attempts));
+        self.instant(row.failing_since);
+        self.number(u64::from(row.parked));
+        self.optional(row.failure.as_deref());
     }
 
     fn token(&mut self, token: &Token) {

@@ -13,7 +13,7 @@ use super::copy::copy_by;
 use super::*;
 use crate::store::conformance::SHARDS;
 use crate::store::conformance::fixtures::{advance, at, new, order, sleeping};
-use crate::store::{Advance, CommitError, ModelStore, NewNode, Outcome, Write};
+use crate::store::{Advance, CommitError, ModelStore, NewNode, OutboxRow, Outcome, Write};
 
 #[tokio::test]
 async fn everything_is_there_afterwards_and_only_the_target_can_be_served() {
@@ -24,7 +24,7 @@ async fn everything_is_there_afterwards_and_only_the_target_can_be_served() {
         assert_eq!(to.sum().await, before);
         assert_eq!(from.sum().await, before, "the source keeps its own");
         let counts = (report.workflows, report.history_rows, report.attributes, report.inbox_rows, report.tokens);
-        assert_eq!((counts, report.hash), ((7, 12, 10, 6, 2), before.1));
+        assert_eq!((counts, report.hash), ((7, 13, 10, 6, 2), before.1));
         assert!(to.is_servable().await);
         let refused = from.standing().await.check_servable().unwrap_err().to_string();
         assert!(refused.contains(&to.standing().await.name.url), "it names the target: {refused}");
@@ -352,11 +352,20 @@ fn in_signals(fault: fn(&mut CarriedSignal)) -> Fault {
     })
 }
 
+fn in_events(fault: fn(&mut OutboxRow)) -> Fault {
+    Box::new(move |parcel| {
+        if let Parcel::Outbox(all) = parcel {
+            all.iter_mut().for_each(fault);
+        }
+    })
+}
+
 fn leaves_out(parcel: &mut Parcel) {
     match parcel {
         Parcel::Executions(all) => drop(all.pop()),
         Parcel::Signals(all) => drop(all.pop()),
         Parcel::Requests(all) => drop(all.pop()),
+        Parcel::Outbox(all) => drop(all.pop()),
         Parcel::Tokens(all) => drop(all.pop()),
         Parcel::Controls(all) => drop(all.pop()),
     }
@@ -380,6 +389,14 @@ async fn a_copy_that_is_not_equal_in_the_smallest_thing_is_an_error_and_is_not_s
         Box::new(|parcel| {
             if let Parcel::Tokens(all) = parcel {
                 all.iter_mut().for_each(|one| one.expires_at = None);
+            }
+        }),
+        in_events(|one| one.attempts += 1),
+        in_events(|one| one.next_at = None),
+        in_events(|one| one.data = crate::payload::Payload::null()),
+        Box::new(|parcel| {
+            if matches!(parcel, Parcel::Outbox(_)) {
+                leaves_out(parcel)
             }
         }),
         Box::new(|parcel| {

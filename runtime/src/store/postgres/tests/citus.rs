@@ -85,7 +85,7 @@ impl Reused {
     }
 
     async fn empty_store(&mut self) -> Arc<dyn Store> {
-        for table in ["executions", "history", "attributes", "inbox", "starts", "types", "nodes", "lanes", "tokens"] {
+        for table in ["executions", "history", "attributes", "inbox", "outbox", "starts", "types", "nodes", "lanes", "tokens"] {
             self.connection.execute(AssertSqlSafe(format!("DELETE FROM overdue.{table}"))).await.unwrap();
         }
         let owners = "UPDATE overdue.shards SET node_id = NULL, epoch = 0, freed_at = 'epoch'";

@@ -76,7 +76,8 @@ impl Reused {
 
     /// An empty store. The one before is closed.
     async fn empty_store(&mut self) -> Arc<dyn Store> {
-        let rows = "TRUNCATE overdue.types, overdue.executions, overdue.history, overdue.attributes, overdue.inbox,
+        let rows =
+            "TRUNCATE overdue.types, overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.outbox,
                              overdue.nodes, overdue.lanes, overdue.tokens, overdue.starts";
         self.connection.execute(rows).await.unwrap();
         let owners = "UPDATE overdue.shards SET node_id = NULL, epoch = 0, freed_at = 'epoch'";

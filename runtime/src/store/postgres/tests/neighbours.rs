@@ -42,6 +42,7 @@ fn deadline(id: &str) -> Write {
     Write::Advance(Advance {
         record: Some(record(2, "fired")),
         row: Some(closed(Status::Completed, at(2))),
+        emit: Vec::new(),
         guard_inbox: true,
         ..advance(&order(id))
     })

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use super::{database, session};
 use crate::store::postgres::layout::Layout;
 use crate::store::postgres::list::{self, rows};
-use crate::store::postgres::{attributes, audit, due, executions, history, inbox, load, nodes, requests, retention};
+use crate::store::postgres::{attributes, audit, due, executions, history, inbox, load, nodes, outbox, requests, retention};
 
 /// Enough that an index pays, in every shard; the inbox is small, as it is in life, but not empty.
 async fn filled() -> PgConnection {
@@ -36,6 +36,11 @@ async fn fill() -> String {
         "INSERT INTO overdue.starts
          SELECT n, NULL, n % 64, n % 3 + 1, 'order-' || n, '1', NULL, CASE WHEN n % 50 > 0 THEN 'no' END
          FROM generate_series(1, 20000) AS n",
+        "INSERT INTO overdue.outbox (shard, sink, run_id, event, type, id, name, data, emitted_at, next_at, attempts)
+         SELECT e.shard, s.sink, e.run_id, n, 'type-1', e.id, 'a.b', '1', n, CASE WHEN n = 1 THEN e.rev + n END,
+                CASE WHEN e.shard = 7 THEN 1 ELSE 0 END
+         FROM (SELECT e.* FROM overdue.executions AS e LIMIT 20000) AS e, unnest(ARRAY['crm', 'mail']) AS s (sink),
+              generate_series(1, 2) AS n",
         "ANALYZE",
     ] {
         connection.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
@@ -54,6 +59,9 @@ pub(super) async fn plan(connection: &mut PgConnection, sql: &str, values: &str,
 }
 
 const KEYS: &str = "ARRAY[1, 2]::smallint[], ARRAY[2, 3]::smallint[], ARRAY['order-1', 'order-2']";
+
+/// A row of the outbox.
+const AFTER: &str = "1::smallint, 'crm', '00000000-0000-0000-0000-000000000000'::uuid, 1";
 
 /// All shards, as a literal.
 fn shards() -> String {
@@ -117,6 +125,10 @@ fn reads() -> Vec<(&'static str, &'static str, String, &'static str)> {
         ("audit, attributes", audit::ATTRIBUTES, "1::smallint, 1::smallint, '', '', 20".into(), "attributes_pkey"),
         ("audit, signals", audit::SIGNALS, "1::smallint, 1::smallint, '', '', 20".into(), "inbox_pkey"),
         ("audit, starts", audit::STARTS, "1::smallint, 1::smallint, '', '', 20".into(), "starts_pkey"),
+        ("outbox, due", outbox::DUE.on(&Layout::One), format!("{shards}, 'crm', 1000, 20"), "outbox_due"),
+        ("outbox, page", outbox::PAGE, format!("{AFTER}, 'crm', NULL, 20"), "outbox_pkey"),
+        ("outbox, tried", outbox::TRIED, format!("{AFTER}, 'crm', false, 20"), "outbox_tried"),
+        ("outbox, row", outbox::ROW, AFTER.into(), "outbox_pkey"),
     ]
 }
 
@@ -125,6 +137,8 @@ fn writes() -> Vec<(&'static str, &'static str, String, &'static str)> {
     let runs = "ARRAY[gen_random_uuid(), gen_random_uuid()]";
     let (bytes, none) = ("ARRAY['\\x01', '\\x01']::bytea[]", "ARRAY[NULL, NULL]::bigint[]");
     let signals = format!("{KEYS}, ARRAY['s1', 's2']");
+    let sinks = "ARRAY['crm', 'mail']";
+    let events = format!("ARRAY[1, 2]::smallint[], {sinks}, {runs}, ARRAY[1, 1]::bigint[]");
     let reasons = format!("{KEYS}, ARRAY['no', 'no']");
     vec![
         (
@@ -178,6 +192,23 @@ fn writes() -> Vec<(&'static str, &'static str, String, &'static str)> {
         ("deleting attributes", retention::DELETE_ATTRIBUTES.on(&Layout::One), KEYS.into(), "attributes_pkey"),
         ("stripping", retention::STRIP.on(&Layout::One), format!("{KEYS}, {bytes}"), "executions_pkey"),
         ("forgetting", retention::DELETE.on(&Layout::One), KEYS.into(), "executions_pkey"),
+        (
+            "emitting",
+            outbox::INSERT.on(&Layout::One),
+            format!(
+                "ARRAY[1, 2]::smallint[], {sinks}, {runs}, ARRAY[1, 1]::bigint[], {sinks}, {sinks}, {sinks}, {sinks}, \
+                 ARRAY[1, 1]::bigint[], ARRAY[true, false]"
+            ),
+            "outbox_pkey",
+        ),
+        ("an event that is delivered", outbox::REMOVE.on(&Layout::One), format!("{events}, ARRAY[0, 0]"), "outbox_pkey"),
+        ("the next event", outbox::PROMOTE.on(&Layout::One), events.clone(), "outbox_pkey"),
+        (
+            "an event that failed",
+            outbox::UPDATE.on(&Layout::One),
+            format!("{events}, ARRAY[0, 0], {none}, ARRAY[1, 1], {none}, ARRAY[false, true], {sinks}"),
+            "outbox_pkey",
+        ),
     ]
 }
 
@@ -187,7 +218,8 @@ async fn no_hot_statement_walks_over_a_table_that_grows() {
     for (name, sql, values, index) in reads().into_iter().chain(writes()) {
         for generic in [true, false] {
             let plan = plan(&mut connection, sql, &values, generic).await;
-            let walks = ["executions", "history", "attributes", "inbox", "starts"].map(|table| format!("Seq Scan on {table}"));
+            let walks =
+                ["executions", "history", "attributes", "inbox", "starts", "outbox"].map(|table| format!("Seq Scan on {table}"));
             for line in &plan {
                 assert!(!walks.iter().any(|walk| line.contains(walk)), "{name} walks over a table: {plan:#?}");
                 assert!(!line.contains("hashed SubPlan"), "{name} reads a table whole: {plan:#?}");

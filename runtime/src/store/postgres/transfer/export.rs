@@ -13,11 +13,13 @@ use crate::store::postgres::inbox::inbox_row_of;
 use crate::store::postgres::load::records_of;
 use crate::store::postgres::requests::requested_of;
 use crate::store::postgres::values::limit_of;
-use crate::store::postgres::{controls, tokens, types};
-use crate::store::{CarriedExecution, CarriedSignal, Parcel, Place, RequestedStart};
+use crate::store::postgres::{controls, outbox, tokens, types};
+use crate::store::{CarriedExecution, CarriedSignal, OutboxFilter, Parcel, Place, RequestedStart};
 
 /// The most bytes of history that one parcel has, unless a single execution has more: they are in memory twice.
 const BYTES_PER_PARCEL_MAX: i64 = 16 << 20;
+/// The most events of one parcel: with as much data as they may have they are no more than that.
+const EVENTS_PER_PARCEL_MAX: usize = 250;
 
 /// What comes next from `place` on.
 pub(super) async fn export(
@@ -41,8 +43,14 @@ pub(super) async fn export(
         }
         Place::Requests(after) => {
             let all = requests(connection, after.as_ref(), limit, shards).await?;
-            let next = all.last().map_or(Place::Tokens, |last| Place::Requests(Some(last.key.clone())));
+            let next = all.last().map_or(Place::Outbox(None), |last| Place::Requests(Some(last.key.clone())));
             Ok((Parcel::Requests(all), Some(next)))
+        }
+        Place::Outbox(after) => {
+            let all =
+                outbox::page(connection, &OutboxFilter::default(), after.as_ref(), limit.min(EVENTS_PER_PARCEL_MAX)).await?;
+            let next = all.last().map_or(Place::Tokens, |last| Place::Outbox(Some(last.place.clone())));
+            Ok((Parcel::Outbox(all), Some(next)))
         }
         Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), Some(Place::Controls))),
         Place::Controls => Ok((Parcel::Controls(controls::all(connection).await?), None)),

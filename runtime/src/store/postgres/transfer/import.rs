@@ -15,8 +15,8 @@ use crate::store::postgres::inbox::{self, RowKey};
 use crate::store::postgres::requests::{self, requested_of};
 use crate::store::postgres::values::{stored_rev, stored_run, stored_shard};
 use crate::store::postgres::writer::Work;
-use crate::store::postgres::{attributes, controls, history, tokens};
-use crate::store::{CarriedExecution, CarriedSignal, Control, Imported, Parcel, RequestedStart, Token};
+use crate::store::postgres::{attributes, controls, history, outbox, tokens};
+use crate::store::{CarriedExecution, CarriedSignal, Control, Imported, OutboxRow, Parcel, RequestedStart, Token};
 use crate::time::Timestamp;
 
 /// Stores a parcel, or nothing of it.
@@ -30,6 +30,7 @@ impl Work for Import {
             Parcel::Executions(all) => import_executions(within, all).await,
             Parcel::Signals(all) => import_signals(within, all).await,
             Parcel::Requests(all) => import_requests(within, all).await,
+            Parcel::Outbox(all) => import_outbox(within, all).await,
             Parcel::Tokens(all) => import_tokens(within, all).await,
             Parcel::Controls(all) => import_controls(within, all).await,
         }
@@ -163,6 +164,17 @@ async fn import_requests(within: &mut Transaction<'_>, all: &[RequestedStart]) -
         keyed.push((within.key_in(one.shard, &one.key).await?, one));
     }
     requests::insert(within.connection, keyed).await?;
+    Ok(Imported::Whole)
+}
+
+async fn import_outbox(within: &mut Transaction<'_>, all: &[OutboxRow]) -> Result<Imported, Fault> {
+    for row in all {
+        match outbox::row(within.connection, &row.place).await? {
+            Some(found) if found == *row => {}
+            Some(_) => return Ok(Imported::Differs(format!("event {} of {} for {}", row.place.event, row.key, row.place.sink))),
+            None => outbox::put(within.connection, row).await?,
+        }
+    }
     Ok(Imported::Whole)
 }
 

@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::scratch;
 use crate::store::sqlite::list::{self, rows};
-use crate::store::sqlite::{SqliteStore, attributes, audit, due, executions, history, inbox, retention, transfer};
+use crate::store::sqlite::{SqliteStore, attributes, audit, due, executions, history, inbox, outbox, retention, transfer};
 
 /// The lines of a statement's plan.
 async fn plan(sql: &str) -> Vec<String> {
@@ -59,6 +59,13 @@ async fn no_read_walks_over_the_executions_the_history_or_the_inbox() {
         ("audit, attributes", audit::ATTRIBUTES),
         ("audit, signals", audit::SIGNALS),
         ("audit, runs", audit::RUNS),
+        ("outbox, due", outbox::DUE),
+        ("outbox, page", outbox::PAGE),
+        ("outbox, tried", outbox::TRIED),
+        ("outbox, row", outbox::ROW),
+        ("outbox, delivered", outbox::REMOVE),
+        ("outbox, next", outbox::PROMOTE),
+        ("outbox, failed", outbox::UPDATE),
     ];
     for (name, sql) in statements {
         is_bounded(name, &plan(sql).await);
@@ -80,6 +87,7 @@ async fn the_writer_reads_by_keys_alone() {
         ("deleting attributes", &retention::DELETE_ATTRIBUTES),
         ("stripping", &retention::STRIP),
         ("forgetting", &retention::DELETE),
+        ("emitting", &outbox::INSERT),
     ];
     for (name, sized) in statements {
         for sql in sized.0 {

@@ -8,11 +8,13 @@ use crate::id::WorkflowKey;
 use crate::store::sqlite::executions::{execution_of, keys_as_json};
 use crate::store::sqlite::inbox::inbox_row_of;
 use crate::store::sqlite::values::limit_of;
-use crate::store::sqlite::{attributes, controls, history, tokens, types};
-use crate::store::{CarriedExecution, CarriedSignal, Parcel, Place};
+use crate::store::sqlite::{attributes, controls, history, outbox, tokens, types};
+use crate::store::{CarriedExecution, CarriedSignal, OutboxFilter, Parcel, Place};
 
 /// The most bytes of history that one parcel has, unless a single execution has more: they are in memory twice.
 const BYTES_PER_PARCEL_MAX: i64 = 16 << 20;
+/// The most events of one parcel: with as much data as they may have they are no more than that.
+const EVENTS_PER_PARCEL_MAX: usize = 250;
 
 /// What comes next from `place` on. Needs a transaction: rows, histories and attributes must be of one state.
 pub(super) async fn export(
@@ -28,12 +30,19 @@ pub(super) async fn export(
         }
         Place::Signals(after) => {
             let all = signals(connection, after.as_ref(), limit).await?;
-            let next = all.last().map_or(Place::Tokens, |CarriedSignal { row, .. }| {
+            let next = all.last().map_or(Place::Outbox(None), |CarriedSignal { row, .. }| {
                 Place::Signals(Some((row.key.clone(), row.signal_id.clone())))
             });
             Ok((Parcel::Signals(all), Some(next)))
         }
-        Place::Requests(_) | Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), Some(Place::Controls))),
+        Place::Requests(_) => Ok((Parcel::Requests(Vec::new()), Some(Place::Outbox(None)))),
+        Place::Outbox(after) => {
+            let all =
+                outbox::page(connection, &OutboxFilter::default(), after.as_ref(), limit.min(EVENTS_PER_PARCEL_MAX)).await?;
+            let next = all.last().map_or(Place::Tokens, |last| Place::Outbox(Some(last.place.clone())));
+            Ok((Parcel::Outbox(all), Some(next)))
+        }
+        Place::Tokens => Ok((Parcel::Tokens(tokens::all(connection).await?), Some(Place::Controls))),
         Place::Controls => Ok((Parcel::Controls(controls::all(connection).await?), None)),
     }
 }

@@ -10,8 +10,8 @@ use crate::store::sqlite::commit::Batch;
 use crate::store::sqlite::error::Fault;
 use crate::store::sqlite::executions::{self, keys_as_json, stored_rev};
 use crate::store::sqlite::values::{Sized, four, sixteen, sixty_four, sized};
-use crate::store::sqlite::{attributes, controls, history, inbox, tokens};
-use crate::store::{CarriedExecution, CarriedSignal, Control, Imported, InboxRow, Parcel, Token};
+use crate::store::sqlite::{attributes, controls, history, inbox, outbox, tokens};
+use crate::store::{CarriedExecution, CarriedSignal, Control, Imported, InboxRow, OutboxRow, Parcel, Token};
 use crate::time::Timestamp;
 
 /// Stores a parcel. Needs a transaction; unless the answer is [`Imported::Whole`] it must be rolled back.
@@ -21,6 +21,7 @@ pub(in crate::store::sqlite) async fn import(batch: &mut Batch<'_>, parcel: &Par
         Parcel::Signals(all) => import_signals(batch, all).await,
         // Checked at the door: there is none.
         Parcel::Requests(_) => Ok(Imported::Whole),
+        Parcel::Outbox(all) => import_outbox(batch.connection, all).await,
         Parcel::Tokens(all) => import_tokens(batch.connection, all).await,
         Parcel::Controls(all) => import_controls(batch.connection, all).await,
     }
@@ -119,6 +120,17 @@ async fn import_signals(batch: &mut Batch<'_>, all: &[CarriedSignal]) -> Result<
     inbox::insert(batch.connection, &new).await?;
     inbox::hold(batch.connection, &held).await?;
     batch.inbox_changed(new.len() as u64, 0);
+    Ok(Imported::Whole)
+}
+
+async fn import_outbox(connection: &mut SqliteConnection, all: &[OutboxRow]) -> Result<Imported, Fault> {
+    for row in all {
+        match outbox::row(connection, &row.place).await? {
+            Some(found) if found == *row => {}
+            Some(_) => return Ok(Imported::Differs(format!("event {} of {} for {}", row.place.event, row.key, row.place.sink))),
+            None => outbox::put(connection, row).await?,
+        }
+    }
     Ok(Imported::Whole)
 }
 

@@ -14,9 +14,10 @@ use super::super::{Counts, Portable, Standing};
 use crate::id::WorkflowKey;
 use crate::store::conformance::SHARDS;
 use crate::store::conformance::fixtures::{Node, advance, at, closed, new, order, record, retire, signal, sleeping};
+use crate::store::conformance::outbox::{dispatch, event};
 use crate::store::postgres::tests::{database, session};
 use crate::store::{
-    Advance, AttributeValue, ModelStore, NewNode, Outcome, PostgresStore, SqliteStore, Status, Store, Token, Write,
+    Advance, AttributeValue, ModelStore, NewNode, OutboxChange, Outcome, PostgresStore, SqliteStore, Status, Store, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -91,7 +92,7 @@ impl Database {
             None => database().await,
         };
         let new = "DELETE FROM overdue.executions; DELETE FROM overdue.history; DELETE FROM overdue.attributes;
-                   DELETE FROM overdue.inbox; DELETE FROM overdue.starts; DELETE FROM overdue.tokens; DELETE FROM overdue.nodes;
+                   DELETE FROM overdue.inbox; DELETE FROM overdue.outbox; DELETE FROM overdue.starts; DELETE FROM overdue.tokens; DELETE FROM overdue.nodes;
                    DELETE FROM overdue.lanes; UPDATE overdue.shards SET node_id = NULL;
                    UPDATE overdue.transfer SET store_id = gen_random_uuid(), copying_from_id = NULL, copying_from = NULL,
                                                moved_to_id = NULL, moved_to = NULL";
@@ -149,6 +150,20 @@ pub(super) async fn fill(side: &Side) {
     node.deposit(&signal(&WorkflowKey::new("unknown-type", "1"), "a", at(4))).await;
     let hold = Advance { hold: vec!["b".into()], ..advance(&order("1")) };
     assert_eq!(node.write(Write::Advance(hold)).await, Outcome::Advanced);
+    let emitting = Advance {
+        record: Some(record(3, "told")),
+        emit: [("crm", 3), ("crm", 4), ("mail", 3)].map(|(sink, number)| event(&order("1"), sink, number)).to_vec(),
+        ..advance(&order("1"))
+    };
+    assert_eq!(node.write(Write::Advance(emitting)).await, Outcome::Advanced);
+    let failed = OutboxChange::Update {
+        next_at: Some(at(50)),
+        attempts: 2,
+        failing_since: Some(at(5)),
+        parked: false,
+        failure: Some("http-503: down".into()),
+    };
+    assert_eq!(node.write(dispatch(&event(&order("1"), "crm", 3), 0, failed)).await, Outcome::Dispatched);
     assert!(side.store.create_token(&token("shop", None)).await.unwrap());
     assert!(side.store.create_token(&token("operator", Some(at(99)))).await.unwrap());
     side.store.leave(&node.fence).await.unwrap();

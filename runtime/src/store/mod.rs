@@ -10,6 +10,7 @@ mod conformance;
 mod error;
 mod list;
 mod membership;
+mod migrations;
 mod model;
 mod postgres;
 mod requested;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use overdue_runtime::fault::Bug;
 
@@ -15,6 +15,9 @@ const FIRST: u64 = 0;
 
 /// So many seeds find each of them.
 const SEEDS_FOR_EACH: u64 = 60;
+
+/// Each mistake and the seed that found it first, as `--bugs` prints them.
+const FOUND: &str = include_str!("found.txt");
 
 /// How a mistake was found.
 struct Found {
@@ -68,6 +71,12 @@ fn search(bug: Bug, jobs: usize, patience: u64, looks: &Mutex<BTreeMap<&'static 
     best.into_inner().unwrap()
 }
 
+impl Found {
+    fn seed(&self) -> u64 {
+        FIRST + self.seeds - 1
+    }
+}
+
 /// Puts every mistake back and prints the table of invariants.
 pub(crate) fn every_bug(bugs: &[Bug], jobs: usize, patience: u64) -> ExitCode {
     let looks = Mutex::new(BTreeMap::new());
@@ -76,7 +85,13 @@ pub(crate) fn every_bug(bugs: &[Bug], jobs: usize, patience: u64) -> ExitCode {
     for bug in bugs.iter().copied() {
         match search(bug, jobs, patience, &looks) {
             Some(one) => {
-                println!("{bug:?}: found by seed {} of {patience}, {}: {}", one.seeds, one.invariant, one.message);
+                println!(
+                    "{bug:?} {}: found by {} seeds of {patience}, {}: {}",
+                    one.seed(),
+                    one.seeds,
+                    one.invariant,
+                    one.message
+                );
                 found.push(one);
             }
             None => {
@@ -93,13 +108,28 @@ pub(crate) fn every_bug(bugs: &[Bug], jobs: usize, patience: u64) -> ExitCode {
     if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Puts every mistake back, as a test: each must be found by few seeds.
+/// Puts every mistake back, as a test: the seed that found it once has to find it again. One that it does not find any more,
+/// because the code has changed around it, must be found by few others.
 pub(crate) fn each_is_found(jobs: usize) -> ExitCode {
+    let (next, escaped) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
+                    let broken = found_once(bug).map(|seed| (seed, guarded(seed, Some(bug)).findings.broken));
+                    match broken.as_ref().and_then(|(seed, broken)| Some((seed, broken.first()?))) {
+                        Some((seed, broken)) => println!("put back and found: {bug:?}, by seed {seed} ({})", broken.invariant),
+                        None => escaped.lock().unwrap().push(bug),
+                    }
+                }
+            });
+        }
+    });
     let looks = Mutex::new(BTreeMap::new());
     let mut missed = Vec::new();
-    for bug in Bug::ALL {
+    for bug in escaped.into_inner().unwrap() {
         match search(bug, jobs, SEEDS_FOR_EACH, &looks) {
-            Some(one) => println!("put back and found: {bug:?}, by seed {} ({})", one.seeds, one.invariant),
+            Some(one) => println!("put back and found: {bug:?}, by seed {} of a new search ({})", one.seed(), one.invariant),
             None => missed.push(bug),
         }
     }
@@ -109,6 +139,13 @@ pub(crate) fn each_is_found(jobs: usize) -> ExitCode {
     }
     println!("put back and not found by {SEEDS_FOR_EACH} seeds: {missed:?}");
     ExitCode::FAILURE
+}
+
+/// The seed that found it when mistakes were last searched for.
+fn found_once(bug: Bug) -> Option<u64> {
+    let name = format!("{bug:?}");
+    let seed = FOUND.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))?;
+    seed.parse().ok()
 }
 
 fn print_table(found: &[Found], looks: &BTreeMap<&'static str, u64>) {

@@ -11,6 +11,7 @@ mod control;
 mod error;
 mod list;
 mod membership;
+mod migrations;
 mod model;
 mod outbox;
 mod postgres;

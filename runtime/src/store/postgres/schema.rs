@@ -3,6 +3,8 @@
 //! Everything stands in a schema of its own, `overdue`, the list of applied migrations included: other tables may live in
 //! the same database.
 
+use std::sync::LazyLock;
+
 use sqlx::migrate::Migrator;
 use sqlx::postgres::PgConnection;
 
@@ -10,9 +12,22 @@ use super::connection::Target;
 use super::error::store_error;
 use super::migrate;
 use crate::store::StoreError;
+use crate::store::migrations::migrations;
 
 /// Every migration that this program knows.
-pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
+pub(super) static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    migrations! { "postgres":
+    "0001_executions",
+    "0002_history",
+    "0003_attributes",
+    "0004_inbox",
+    "0005_lanes",
+    "0006_tokens",
+    "0007_retention",
+    "0008_transfer",
+    "0009_requests",
+    }
+});
 
 /// What to do with a database that an older program wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

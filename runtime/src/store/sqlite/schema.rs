@@ -1,14 +1,28 @@
 //! Creating, checking and migrating the database's schema.
 
+use std::sync::LazyLock;
+
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::store_error;
 use crate::fault::{Point, is_armed, point};
 use crate::store::StoreError;
+use crate::store::migrations::migrations;
 
 /// Every migration that this program knows.
-pub(super) static MIGRATOR: Migrator = sqlx::migrate!("../migrations/sqlite");
+pub(super) static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
+    migrations! { "sqlite":
+    "0001_executions",
+    "0002_history",
+    "0003_attributes",
+    "0004_inbox",
+    "0005_lanes",
+    "0006_tokens",
+    "0007_retention",
+    "0008_transfer",
+    }
+});
 
 /// What to do with a database that an older program wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

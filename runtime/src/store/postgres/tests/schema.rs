@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor};
 
 use super::{database, empty_database, opened, session};
 use crate::store::conformance::fixtures::{Node, advance, at, new, order, record, signal, sleeping};
+use crate::store::migrations::tests::{files_of, known_of};
 use crate::store::postgres::{PostgresStore, migrate, schema};
 use crate::store::{Advance, AttributeValue, Filter, Outcome, Store, StoreError, Token, Write};
 
@@ -38,6 +39,11 @@ async fn older_database() -> String {
     schema::fix_shards(&mut connection, 64).await.unwrap();
     connection.close().await.unwrap();
     url
+}
+
+#[test]
+fn every_migration_file_is_part_of_the_program_and_nothing_else_is() {
+    assert_eq!(known_of(&schema::MIGRATIONS), files_of("postgres"));
 }
 
 #[tokio::test]

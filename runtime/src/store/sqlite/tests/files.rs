@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use super::scratch;
 use crate::id::WorkflowKey;
 use crate::store::conformance::fixtures::{Node, advance, at, new, order, record, signal, sleeping};
+use crate::store::migrations::tests::{files_of, known_of};
 use crate::store::sqlite::{SqliteStore, connection, schema};
 use crate::store::{Advance, AttributeValue, Filter, Outcome, Store, StoreError, Token, Write};
 
@@ -28,6 +29,11 @@ async fn run(file: &Path, sql: &str) {
     let mut connection = connection::open_writer(file).await.unwrap();
     sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
+}
+
+#[test]
+fn every_migration_file_is_part_of_the_program_and_nothing_else_is() {
+    assert_eq!(known_of(&schema::MIGRATOR), files_of("sqlite"));
 }
 
 #[tokio::test]

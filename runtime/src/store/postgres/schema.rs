@@ -26,6 +26,8 @@ pub(super) static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     "0007_retention",
     "0008_transfer",
     "0009_requests",
+    "0010_controls",
+    "0011_outbox",
     }
 });
 

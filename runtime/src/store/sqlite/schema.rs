@@ -21,6 +21,8 @@ pub(super) static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
     "0006_tokens",
     "0007_retention",
     "0008_transfer",
+    "0010_controls",
+    "0011_outbox",
     }
 });
 

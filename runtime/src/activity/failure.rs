@@ -14,6 +14,8 @@ pub struct ActivityFailure {
     pub retry_after: Option<Duration>,
     /// The breaker or limit that holds the call back, such as `breaker of stock`; only of neutral failures.
     pub parked_by: Option<String>,
+    /// The gate that lets the call go, by name, where something watches it: `retry_after` is then only the latest.
+    pub gate: Option<String>,
 }
 
 impl ActivityFailure {
@@ -39,10 +41,11 @@ impl ActivityFailure {
             retry_after: Some(retry_after),
             failure: Failure::new(FailureClass::Neutral, "parked", format!("held back by the {by}")),
             parked_by: Some(by),
+            gate: None,
         }
     }
 
     fn new(class: FailureClass, error_type: impl Into<String>, message: impl AsRef<str>) -> Self {
-        Self { failure: Failure::new(class, error_type, message), retry_after: None, parked_by: None }
+        Self { failure: Failure::new(class, error_type, message), retry_after: None, parked_by: None, gate: None }
     }
 }

@@ -234,7 +234,7 @@ impl Client {
                 attempt,
                 max_attempts: retry.attempts,
                 last_failure: attention.or_else(|| note.and_then(|note| note.last_failure.clone())),
-                next_attempt_at: note.and_then(|note| note.next_at),
+                next_attempt_at: note.and_then(|note| self.next_attempt_at(note)),
                 parked_by: note.and_then(|note| note.parked_by.clone()),
                 since: activity.attention.as_ref().map_or(activity.since, |(since, _)| *since),
                 idempotency_key: activity.idempotency_key.clone(),
@@ -242,6 +242,16 @@ impl Client {
             }
         };
         folded.activities.iter().map(view).collect()
+    }
+}
+
+impl Client {
+    /// When the next attempt is due: behind a breaker, when that lets somebody go; `None` where only a person knows.
+    fn next_attempt_at(&self, note: &AttemptNote) -> Option<Timestamp> {
+        match (&note.gate, &self.engine().code().breakers) {
+            (Some(gate), Some(breakers)) => breakers.lets_go_at(gate, self.engine().environment().clock.now()),
+            _ => note.next_at,
+        }
     }
 }
 

@@ -121,7 +121,8 @@ fn activity_sentence(activity: &PendingActivityView) -> String {
         ActivityState::Parked => {
             let by = activity.parked_by.as_deref().unwrap_or("a limit");
             let attempts = if *attempt == 0 { "before its first attempt".to_owned() } else { format!("after attempt {attempt}") };
-            format!("Step {number}, {name}, is parked by the {by} {attempts} and looks again at {next}: {failure}.")
+            let again = if next.is_empty() { "until that lets it go".to_owned() } else { format!("and looks again at {next}") };
+            format!("Step {number}, {name}, is parked by the {by} {attempts} {again}: {failure}.")
         }
         ActivityState::BackingOff => {
             format!("Step {number}, {name}, failed {attempt} times ({failure}) and is tried again at {next}.")

@@ -15,7 +15,7 @@ use crate::history::{Chain, Event, EventKind, Failure, FailureClass, Folded, Rec
 use crate::outbox::SinkRegistry;
 use crate::payload::Payload;
 use crate::replay::Machine;
-use crate::store::{Execution, InboxRow, Loaded, NewExecution, RowChange, Status};
+use crate::store::{Execution, InboxRow, Loaded, NewExecution, Parked, RowChange, Status};
 use crate::time::Timestamp;
 use crate::workflow::{ReplayFault, WorkflowRegistry};
 
@@ -211,10 +211,21 @@ impl Active {
             closed_at: self.folded.closing.as_ref().map(|(at, _)| *at),
             needs_attention: self.folded.needs_attention(),
             attempts: if status.is_open() { self.notes.encode() } else { Default::default() },
+            parked: if status == Status::Running { self.parked() } else { None },
         }
     }
 
-    /// Whether the stored row is already like that.
+    /// What its calls wait behind. Of several gates it is that of the call which waits the longest; when that one opens, all of
+    /// them go.
+    fn parked(&self) -> Option<Parked> {
+        let waiting = self.notes.activities.iter().filter_map(|(number, note)| {
+            let since = self.folded.activities.get(number)?.since;
+            Some(Parked { gate: note.gate.clone()?, since })
+        });
+        waiting.min_by_key(|parked| parked.since)
+    }
+
+    /// Whether the stored row is already like that. What it is parked behind follows from the rest.
     pub(crate) fn is_row(&self, row: &RowChange) -> bool {
         self.row.status == row.status
             && self.row.wake_at == row.wake_at
@@ -246,6 +257,7 @@ impl Active {
             closed_at: None,
             needs_attention: stored.needs_attention,
             attempts: Notes { blocked: Some(blocked), ..notes }.encode(),
+            parked: None,
         }
     }
 

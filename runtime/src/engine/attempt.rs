@@ -71,6 +71,7 @@ pub(crate) fn after_failure(
     }
     note.next_at = Some(next_at);
     note.parked_by = failure.parked_by;
+    note.gate = failure.gate;
     note.last_failure = Some(failure.failure);
     AfterFailure::Wait(note)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::FutureExt;
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot, watch};
 
-use super::breaker::Keeper;
+use super::breaker::{Keeper, Releaser};
 use super::committer::{Committer, LaneRequest};
 use super::core::{Core, Message};
 use super::courier::Courier;
@@ -161,6 +161,17 @@ impl Shared {
             let (store, clock, node_id) = (Arc::clone(&self.store), Arc::clone(clock), fence.node_id.clone());
             let keeper = Keeper::of(breakers, store, clock, node_id, self.config.scan, stop.clone());
             spawner.spawn(keeper.run().boxed());
+            let releaser = Releaser {
+                breakers: breakers.clone(),
+                store: Arc::clone(&self.store),
+                clock: Arc::clone(&self.environment.clock),
+                owned: self.ownership.watch(),
+                at_work: Arc::clone(&self.at_work),
+                period: self.config.scan,
+                core: core.clone(),
+                stop: stop.clone(),
+            };
+            spawner.spawn(releaser.run().boxed());
         }
         let delivering: Vec<_> = couriers.into_iter().map(|courier| self.spawn_courier(courier)).collect();
         spawner.spawn(try_blocked(Arc::clone(&self.store), self.ownership.watch(), core.clone(), stop).boxed());

@@ -111,6 +111,8 @@ pub(crate) enum Input {
     Recover,
     /// Its time may have come.
     Due,
+    /// The gate that it waits behind opens for it.
+    LetGo,
     /// An attempt ended.
     Attempt { number: u64, outcome: Result<Payload, ActivityFailure>, sends: u32 },
     /// A stored signal.
@@ -144,7 +146,7 @@ impl Input {
             | Self::Cancel { reply, .. }
             | Self::Terminate { reply, .. }
             | Self::Operate { reply, .. } => Some(*reply),
-            Self::Recover | Self::Due | Self::Attempt { .. } | Self::Inbox(_) => None,
+            Self::Recover | Self::Due | Self::LetGo | Self::Attempt { .. } | Self::Inbox(_) => None,
         }
     }
 }

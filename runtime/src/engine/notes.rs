@@ -53,12 +53,24 @@ pub(crate) struct AttemptNote {
     /// Attempts spent before a person had it tried again: the policy counts anew from there.
     #[n(8)]
     pub(crate) before_retry: u32,
+    /// The gate that lets it go, perhaps before `next_at`.
+    #[n(9)]
+    pub(crate) gate: Option<String>,
 }
 
 impl AttemptNote {
     /// The note that an activity without one stands for: its first attempt is under way.
     pub(crate) fn first(since: Timestamp) -> Self {
         Self { attempts: 1, first_at: Some(since), ..Self::default() }
+    }
+
+    /// Begins the next attempt. What it was parked for is the time until now, when it was let go early.
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        let early = self.next_at.take().map_or(Duration::ZERO, |due| due.since(now));
+        self.parked_micros = self.parked_micros.saturating_sub(u64::try_from(early.as_micros()).unwrap_or(u64::MAX));
+        self.parked_by = None;
+        self.gate = None;
+        self.attempts = self.attempts.saturating_add(1);
     }
 
     /// How long the activity has been tried, without the time for which it was parked.

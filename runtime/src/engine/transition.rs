@@ -86,6 +86,7 @@ impl Active {
             match input {
                 Input::Recover => self.recover(step)?,
                 Input::Due => fired |= self.fall_due(step)?,
+                Input::LetGo => self.let_go(step.now),
                 Input::Attempt { number, outcome, sends } => self.end_attempt(number, outcome, sends, step)?,
                 Input::Inbox(row) if !is_readable(step.code, &row) => hold.push(row.signal_id),
                 Input::Inbox(row) => self.take_inbox(row, step.code, &mut consume, &mut hold)?,
@@ -169,12 +170,16 @@ impl Active {
         }
         for note in self.notes.activities.values_mut() {
             if note.next_at.is_some_and(|due| due <= step.now) {
-                note.next_at = None;
-                note.parked_by = None;
-                note.attempts = note.attempts.saturating_add(1);
+                note.begin(step.now);
             }
         }
         Ok(fired)
+    }
+
+    /// Begins attempts that wait behind a gate. Those whose gate holds them back are parked again.
+    fn let_go(&mut self, now: Timestamp) {
+        let waiting = self.notes.activities.values_mut().filter(|note| note.gate.is_some());
+        waiting.for_each(|note| note.begin(now));
     }
 
     /// Notes attempts that another process had begun as ended with an unknown outcome.

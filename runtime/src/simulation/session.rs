@@ -1,5 +1,6 @@
 //! A process's connections to the simulated database: what it asks for, and what it hears of it.
 
+mod gates;
 mod outbox;
 
 use std::sync::Arc;
@@ -361,21 +362,6 @@ impl Store for Session {
 
     async fn strays(&self, place: &StrayPlace, limit: usize) -> Result<(Vec<Stray>, Option<StrayPlace>), StoreError> {
         self.read(self.database.backing().store().strays(place, limit)).await
-    }
-
-    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
-        self.read(self.database.backing().store().controls()).await
-    }
-
-    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
-        let control = control.clone();
-        self.change_or_unavailable(move |database| {
-            Box::pin(async move {
-                let backing = database.backing();
-                backing.inline(backing.store().replace_control(&control))
-            })
-        })
-        .await
     }
 
     async fn create_token(&self, token: &Token) -> Result<bool, StoreError> {

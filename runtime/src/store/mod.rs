@@ -7,8 +7,8 @@
 mod audit;
 #[cfg(test)]
 mod conformance;
-mod control;
 mod error;
+mod gates;
 mod list;
 mod membership;
 mod migrations;
@@ -28,8 +28,8 @@ use bytes::Bytes;
 use serde::Serialize;
 
 pub use audit::{Belonging, Roster, RunPlace, Stray, StrayPlace};
-pub use control::{CONTROL_BYTES_MAX, CONTROLS_MAX, Control};
 pub use error::{CommitError, StoreError};
+pub use gates::{CONTROL_BYTES_MAX, CONTROLS_MAX, Control, Gates};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
@@ -42,7 +42,7 @@ pub use sqlite::SqliteStore;
 pub use transfer::{
     CarriedExecution, CarriedSignal, CopyError, CopyReport, Counts, Imported, Parcel, Place, Portable, Standing, StoreName, copy,
 };
-pub use write::{Advance, Deposit, Forget, NewExecution, Outcome, Refuse, Retire, RowChange, Write};
+pub use write::{Advance, Deposit, Forget, NewExecution, Outcome, Parked, Refuse, Retire, RowChange, Write};
 
 use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
@@ -226,13 +226,13 @@ pub struct Token {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A database that keeps executions. What is read of its outbox stands in [`Outbox`].
+/// A database that keeps executions. What is read of its outbox stands in [`Outbox`], what holds calls back in [`Gates`].
 ///
 /// # Errors
 /// Every method fails with [`StoreError`] when the database does not answer; what was not committed is then not there,
 /// but for [`CommitError::Unknown`].
 #[async_trait]
-pub trait Store: Outbox + Send + Sync + 'static {
+pub trait Store: Outbox + Gates + Send + Sync + 'static {
     /// What this store is.
     fn facts(&self) -> &StoreFacts;
 
@@ -371,14 +371,6 @@ pub trait Store: Outbox + Send + Sync + 'static {
 
     /// Removes a token; `false` when there is none of that name.
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError>;
-
-    /// Everything that nodes agree on about the world outside, by name.
-    async fn controls(&self) -> Result<Vec<Control>, StoreError>;
-
-    /// Replaces a document by its next revision: `control.rev` is one above the one that stands there (1 where none does).
-    /// `false` when another one stands there, and nothing is changed. Any node may: what it writes is a proposal on what it
-    /// has read, and no lane protects it.
-    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError>;
 
     /// Waits for what is under way and closes the database; later calls fail with [`StoreError::Closed`].
     async fn close(&self);

@@ -4,6 +4,7 @@
 //! Every read walks over everything. Nothing survives the value itself.
 
 mod audit;
+mod gates;
 mod image;
 mod list;
 mod nodes;
@@ -358,20 +359,6 @@ impl Store for ModelStore {
 
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
         Ok(self.open()?.state.tokens.remove(name).is_some())
-    }
-
-    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
-        Ok(self.open()?.state.controls.values().cloned().collect())
-    }
-
-    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
-        let mut inner = self.open()?;
-        let standing = inner.state.controls.get(&control.name).map_or(0, |standing| standing.rev);
-        let follows = control.rev == standing + 1;
-        if follows {
-            inner.state.controls.insert(control.name.clone(), control.clone());
-        }
-        Ok(follows)
     }
 
     async fn close(&self) {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 pub use copy::{CopyError, CopyReport, copy};
 
-use super::{AttributeValue, Control, Execution, InboxRow, OutboxKey, OutboxRow, RequestedStart, StoreError, StoreFacts, Token};
+use super::{AttributeValue, Control, Execution, InboxRow, OutboxKey, OutboxRow, Parked, RequestedStart, StoreError, StoreFacts, Token};
 use crate::history::Record;
 use crate::id::WorkflowKey;
 
@@ -90,6 +90,8 @@ pub struct CarriedExecution {
     pub execution: Execution,
     /// What is left of a retired one; empty for every other.
     pub tombstone: Bytes,
+    /// What it waits behind.
+    pub parked: Option<Parked>,
     /// Its history, in order.
     pub records: Vec<Record>,
     /// Its search attributes, by name.

@@ -68,6 +68,15 @@ pub struct NewExecution {
     pub requested: bool,
 }
 
+/// What an execution waits behind whose calls are held back, and since when: the oldest are let go first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Parked {
+    /// The breaker, by name; not empty.
+    pub gate: String,
+    /// When the call was asked for that waits the longest.
+    pub since: Timestamp,
+}
+
 /// The changeable part of an execution's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowChange {
@@ -81,6 +90,8 @@ pub struct RowChange {
     pub needs_attention: bool,
     /// The engine's notes on pending activities; empty when there are none.
     pub attempts: Bytes,
+    /// What it waits behind; `None` for one that is closed, blocked, or at its start.
+    pub parked: Option<Parked>,
 }
 
 /// A transition of an existing execution.

@@ -152,6 +152,8 @@ impl Keeper {
                 state.standing(name).machine.open_until(monotonic.saturating_add(left));
             }
         }
+        drop(state);
+        self.breakers.0.news.notify_one();
     }
 
     async fn moved(&mut self, name: BreakerName, moved: Moved) {

@@ -17,7 +17,8 @@
 //! | any | a person or another node says so | as they say |
 //! | any | neutral answer; answer to a call of an earlier state | the same |
 //!
-//! Those parked get times one behind the other, so that a recovered service meets them one by one.
+//! Those parked get times one behind the other, so that a recovered service meets them one by one. Where a node runs, they wait
+//! in the store instead, and are let go as [`Letting`] says.
 
 use std::time::Duration;
 
@@ -100,6 +101,17 @@ pub(crate) enum Moved {
     Closed,
     /// The probe said nothing: its place is free.
     ProbeReturned,
+}
+
+/// Who of those parked may come back now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Letting {
+    /// Nobody before so much time has passed; `None` where only a person or the probe under way can change that.
+    Nobody(Option<Duration>),
+    /// One, to be the probe.
+    One,
+    /// All of them, in stages.
+    Everybody,
 }
 
 /// The machine; times are the engine's monotonic ones.
@@ -202,6 +214,21 @@ impl Machine {
             State::ForcedOpen => BreakerState::ForcedOpen,
             State::ForcedClosed => BreakerState::ForcedClosed,
         }
+    }
+
+    /// Who may come back now.
+    pub(crate) fn letting(&self, now: Duration) -> Letting {
+        match self.state {
+            State::Closed { .. } | State::ForcedClosed => Letting::Everybody,
+            State::Open { until } if now < until => Letting::Nobody(Some(until.saturating_sub(now))),
+            State::Open { .. } | State::HalfOpen { probing: false } => Letting::One,
+            State::HalfOpen { probing: true } | State::ForcedOpen => Letting::Nobody(None),
+        }
+    }
+
+    /// How far apart those parked come back at most.
+    pub(crate) fn spacing(&self) -> Duration {
+        self.policy.spacing
     }
 
     /// How long it stays open.

@@ -7,6 +7,7 @@
 
 mod keeping;
 mod machine;
+mod releasing;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -18,22 +19,26 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 pub(crate) use keeping::Keeper;
+pub(crate) use releasing::Releaser;
 pub use machine::{BreakerPolicy, BreakerState, Verdict};
 pub use view::{BreakerPosition, BreakerView};
 pub use window::RatioPolicy;
 
-use machine::{Machine, Moved, Ticket};
+use machine::{Letting, Machine, Moved, Ticket};
 
 use crate::activity::ActivityFailure;
 use crate::engine::Clock;
 use crate::history::{Failure, FailureClass};
 use crate::store::StoreError;
+use crate::time::Timestamp;
 
 /// Parts of one downstream that may have a breaker of their own; more are one fault of all, and the downstream's own moves.
 const KEYS_MAX: usize = 1000;
+/// So late a call that waits in the store asks again, if nothing has let it go before: then something is wrong.
+const PARKED_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// The name of a breaker: `payments`, or `payments/alipay` for a part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,6 +104,8 @@ pub struct Breakers(Arc<Inner>);
 struct Inner {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    /// A breaker changed: perhaps somebody may come back.
+    news: Notify,
 }
 
 struct State {
@@ -112,6 +119,8 @@ struct Standing {
     machine: Machine,
     reason: Option<String>,
     actor: Option<String>,
+    /// When a call was last parked behind it, as long as some may be waiting in the store.
+    parked_at: Option<Duration>,
 }
 
 /// What the keeper is told.
@@ -128,7 +137,7 @@ impl Breakers {
     /// No breakers yet; times are `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let state = State { downstreams: BTreeMap::new(), machines: BTreeMap::new(), keeper: None };
-        Self(Arc::new(Inner { clock, state: Mutex::new(state) }))
+        Self(Arc::new(Inner { clock, state: Mutex::new(state), news: Notify::new() }))
     }
 
     /// Adds the breaker of a downstream.
@@ -164,12 +173,23 @@ impl Breakers {
                 return Err(BreakerError::Unknown { name: name.downstream.clone(), known });
             }
             let name = state.set(name, setting, reason, actor);
+            self.0.news.notify_one();
             let told = Told::Set { name, setting, reason: reason.into(), actor: actor.into(), done };
             if !state.tell(told) {
                 return Ok(());
             }
         }
         answered.await.unwrap_or(Err(StoreError::Closed)).map_err(BreakerError::Store)
+    }
+
+    /// When the breaker of this name lets somebody go, seen from `now`; `None` where nobody knows.
+    pub(crate) fn lets_go_at(&self, gate: &str, now: Timestamp) -> Option<Timestamp> {
+        let monotonic = self.0.clock.monotonic();
+        let state = self.lock();
+        match state.machines.get(&gate.into())?.machine.letting(monotonic) {
+            Letting::Nobody(wait) => wait.map(|wait| now.saturating_add(wait)),
+            Letting::One | Letting::Everybody => Some(now),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -182,7 +202,7 @@ impl State {
         let policy = self.downstreams.get(&name.downstream).copied().unwrap_or(NEVER_BY_ITSELF);
         // A part opens by force only.
         let policy = if name.key.is_some() { BreakerPolicy { failures: u32::MAX, ratio: None, ..policy } } else { policy };
-        let standing = || Standing { machine: Machine::new(policy), reason: None, actor: None };
+        let standing = || Standing { machine: Machine::new(policy), reason: None, actor: None, parked_at: Some(Duration::ZERO) };
         self.machines.entry(name.clone()).or_insert_with(standing)
     }
 
@@ -255,8 +275,8 @@ impl Breaker {
             return Ok(permit);
         }
         let mut state = self.all.lock();
-        let standing = state.standing(&whole);
-        Err(held_back(&whole, standing, standing.machine.open()))
+        let wait = state.standing(&whole).machine.open();
+        Err(state.held_back(&whole, wait, permit.began))
     }
 
     /// Opens the breaker of a part, or of all of it where no part is named, until a person closes it: the service refuses us
@@ -273,20 +293,27 @@ impl Breaker {
 
 impl State {
     fn admit(&mut self, name: &BreakerName, now: Duration) -> Result<Ticket, ActivityFailure> {
-        let standing = self.standing(name);
-        let admitted = standing.machine.admit(now);
-        admitted.map_err(|wait| held_back(name, standing, wait))
+        let admitted = self.standing(name).machine.admit(now);
+        admitted.map_err(|wait| self.held_back(name, wait, now))
     }
-}
 
-/// Nothing was sent; where only a person can change that, the failure says so.
-fn held_back(name: &BreakerName, standing: &Standing, wait: Duration) -> ActivityFailure {
-    let mut failure = ActivityFailure::parked(format!("breaker of {name}"), wait);
-    if let (BreakerState::ForcedOpen, Some(reason)) = (standing.machine.state(Duration::ZERO), &standing.reason) {
-        let message = format!("held back by the breaker of {name} until a person closes it: {reason}");
-        failure.failure = Failure::new(FailureClass::Neutral, "parked", message);
+    /// Nothing was sent; where only a person can change that, the failure says so. Where a node runs, the call waits in the store
+    /// until the breaker lets it go.
+    fn held_back(&mut self, name: &BreakerName, wait: Duration, now: Duration) -> ActivityFailure {
+        let is_kept = self.keeper.is_some();
+        let standing = self.standing(name);
+        let wait = if is_kept { wait.max(PARKED_MAX) } else { wait };
+        let mut failure = ActivityFailure::parked(format!("breaker of {name}"), wait);
+        if let (BreakerState::ForcedOpen, Some(reason)) = (standing.machine.state(Duration::ZERO), &standing.reason) {
+            let message = format!("held back by the breaker of {name} until a person closes it: {reason}");
+            failure.failure = Failure::new(FailureClass::Neutral, "parked", message);
+        }
+        if is_kept {
+            standing.parked_at = Some(now);
+            failure.gate = Some(name.to_string());
+        }
+        failure
     }
-    failure
 }
 
 /// A call's leave; it comes back when it is dropped, and so also when the call is.
@@ -313,6 +340,7 @@ impl Drop for Permit {
         let Some(moved) = state.standing(&name).machine.settle(self.ticket, self.verdict, took, now) else { return };
         state.tell(Told::Moved(name, moved));
         drop(state);
+        self.breaker.all.0.news.notify_one();
         let downstream = self.breaker.downstream.as_str();
         match moved {
             Moved::Opened(_) => tracing::warn!(downstream, "the circuit breaker opened: the downstream fails"),

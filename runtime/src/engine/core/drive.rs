@@ -48,7 +48,7 @@ impl Core {
         inputs.sort_by_key(|input| match input {
             Input::Recover => 0,
             Input::Inbox(_) => 1,
-            Input::Due => 3,
+            Input::Due | Input::LetGo => 3,
             _ => 2,
         });
         if self.careful.contains(key) && inputs.len() > 1 {

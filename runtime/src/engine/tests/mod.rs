@@ -6,6 +6,7 @@ mod cluster;
 mod courier;
 mod harness;
 mod nodes;
+mod parking;
 mod places;
 mod races;
 mod reading;

@@ -45,6 +45,7 @@ fn start(id: &str) -> Write {
             closed_at: None,
             needs_attention: false,
             attempts: Bytes::new(),
+            parked: None,
         },
         attributes: Default::default(),
         consume: Vec::new(),

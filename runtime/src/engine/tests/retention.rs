@@ -275,6 +275,7 @@ async fn planted(store: &dyn Store, key: &WorkflowKey, bytes: &'static [u8]) {
         closed_at: Some(START),
         needs_attention: false,
         attempts: Default::default(),
+        parked: None,
     };
     let new = NewExecution {
         key: key.clone(),

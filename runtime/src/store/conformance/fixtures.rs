@@ -50,12 +50,12 @@ pub(in crate::store) fn record(first_event: u64, text: &str) -> Record {
 
 /// The row of an execution that sleeps until `wake_at`.
 pub(in crate::store) fn sleeping(wake_at: Option<Timestamp>) -> RowChange {
-    RowChange { status: Status::Running, wake_at, closed_at: None, needs_attention: false, attempts: Bytes::new() }
+    RowChange { status: Status::Running, wake_at, closed_at: None, needs_attention: false, attempts: Bytes::new(), parked: None }
 }
 
 /// The row of an execution that has ended.
 pub(in crate::store) fn closed(status: Status, closed_at: Timestamp) -> RowChange {
-    RowChange { status, wake_at: None, closed_at: Some(closed_at), needs_attention: false, attempts: Bytes::new() }
+    RowChange { status, wake_at: None, closed_at: Some(closed_at), needs_attention: false, attempts: Bytes::new(), parked: None }
 }
 
 /// A start that sleeps for an hour.

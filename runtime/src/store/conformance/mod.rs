@@ -4,8 +4,8 @@
 //! with the model under random operations.
 
 mod audit;
-mod controls;
 pub(in crate::store) mod fixtures;
+mod gates;
 mod inbox;
 mod lanes;
 mod listing;
@@ -51,7 +51,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         listing::SPECIFICATIONS,
         retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
-        controls::SPECIFICATIONS,
+        gates::SPECIFICATIONS,
         audit::SPECIFICATIONS,
         outbox::SPECIFICATIONS,
     ]

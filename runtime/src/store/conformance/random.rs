@@ -18,8 +18,8 @@ use crate::history::Record;
 use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{
-    Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, Forget, InboxRow, ModelStore, NewExecution, NewNode,
-    Outbox, OutboxChange, OutboxFilter, OutboxRow, OutboxState, Position, Retire, RowChange, Sharing, Status, Store, Write,
+    Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, Forget, Gates, InboxRow, ModelStore, NewExecution,
+    NewNode, Outbox, OutboxChange, OutboxFilter, OutboxRow, OutboxState, Parked, Position, Retire, RowChange, Sharing, Status, Store, Write,
 };
 
 #[derive(Clone, Debug)]
@@ -124,6 +124,10 @@ async fn compare(store: &Arc<dyn Store>, model: &ModelStore) -> Result<(), TestC
         let found = store.outbox_due(sink, &shards, ever, 100).await.unwrap();
         prop_assert_eq!(found, model.outbox_due(sink, &shards, ever, 100).await.unwrap());
     }
+    for gate in GATES {
+        let found = store.parked(&shards, gate, 100).await.unwrap();
+        prop_assert_eq!(found, model.parked(&shards, gate, 100).await.unwrap());
+    }
     let everything = OutboxFilter::default();
     let found = store.outbox_page(&everything, None, 1_000).await.unwrap();
     prop_assert_eq!(found, model.outbox_page(&everything, None, 1_000).await.unwrap());
@@ -227,13 +231,15 @@ fn row() -> impl Strategy<Value = RowChange> {
     // What no store can keep.
     let impossible = Just((Status::Running, None, Some(at(1))));
     let times = prop_oneof![60 => open, 20 => over, 1 => impossible];
-    (times, any::<bool>(), select(vec!["", "notes", "more notes"])).prop_map(
-        |((status, wake_at, closed_at), needs_attention, attempts)| RowChange {
+    let parked = prop::option::weighted(0.3, (select(GATES.to_vec()), 0i64..4));
+    (times, any::<bool>(), select(vec!["", "notes", "more notes"]), parked).prop_map(
+        |((status, wake_at, closed_at), needs_attention, attempts, parked)| RowChange {
             status,
             wake_at,
             closed_at,
             needs_attention,
             attempts: Bytes::from_static(attempts.as_bytes()),
+            parked: parked.map(|(gate, since)| Parked { gate: gate.to_owned(), since: at(since) }),
         },
     )
 }
@@ -304,6 +310,8 @@ fn dispatch() -> impl Strategy<Value = Write> {
     (key(), select(SINKS.to_vec()), 1u64..5, 0u32..2, prop_oneof![removed, updated])
         .prop_map(|(key, sink, number, attempts, change)| super::outbox::dispatch(&event(&key, sink, number), attempts, change))
 }
+
+const GATES: [&str; 2] = ["stock", "payments/bank"];
 
 const SINKS: [&str; 2] = ["crm", "mail"];
 

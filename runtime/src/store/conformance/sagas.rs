@@ -51,6 +51,7 @@ pub(in crate::store) fn sleeper(n: u64) -> NewExecution {
             closed_at: None,
             needs_attention: false,
             attempts: Bytes::new(),
+            parked: None,
         },
         attributes: Vec::new(),
         consume: Vec::new(),

@@ -10,7 +10,7 @@ use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
     Advance, AttributeValue, CommitError, Control, Deposit, Dispatch, Due, Execution, Fence, Forget, INBOX_ROWS_MAX,
-    INBOX_ROWS_PER_KEY_MAX, InboxRow, Loaded, NewExecution, OutboxKey, OutboxRow, Outcome, Refuse, RequestedStart, Retire,
+    INBOX_ROWS_PER_KEY_MAX, InboxRow, Loaded, NewExecution, OutboxKey, OutboxRow, Outcome, Parked, Refuse, RequestedStart, Retire,
     RowChange, STARTED_BY_ANOTHER, Status, Token, Write,
 };
 use crate::time::Timestamp;
@@ -20,6 +20,7 @@ pub(super) struct State {
     pub(super) nodes: Nodes,
     pub(super) executions: BTreeMap<WorkflowKey, Execution>,
     pub(super) tombstones: BTreeMap<WorkflowKey, Bytes>,
+    pub(super) parked: BTreeMap<WorkflowKey, Parked>,
     pub(super) records: BTreeMap<(RunId, u64), Bytes>,
     pub(super) attributes: BTreeMap<WorkflowKey, BTreeMap<String, AttributeValue>>,
     pub(super) inbox: BTreeMap<(WorkflowKey, String), Stored>,
@@ -41,6 +42,7 @@ impl State {
             nodes,
             executions: BTreeMap::new(),
             tombstones: BTreeMap::new(),
+            parked: BTreeMap::new(),
             records: BTreeMap::new(),
             attributes: BTreeMap::new(),
             inbox: BTreeMap::new(),
@@ -182,6 +184,8 @@ impl State {
             execution.closed_at = row.closed_at;
             execution.needs_attention = row.needs_attention;
             execution.attempts = row.attempts.clone();
+            self.parked.remove(&advance.key);
+            self.parked.extend(row.parked.clone().map(|parked| (advance.key.clone(), parked)));
         }
         for signal_id in &advance.consume {
             self.inbox.remove(&(advance.key.clone(), signal_id.clone()));

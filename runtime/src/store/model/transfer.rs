@@ -115,6 +115,7 @@ impl State {
         Some(CarriedExecution {
             execution: loaded.execution,
             tombstone: loaded.tombstone,
+            parked: self.parked.get(key).cloned(),
             records: loaded.records,
             attributes: self.attributes_of(key),
         })
@@ -168,7 +169,7 @@ impl State {
     }
 
     fn put(&mut self, carried: CarriedExecution) {
-        let CarriedExecution { execution, tombstone, records, attributes } = carried;
+        let CarriedExecution { execution, tombstone, parked, records, attributes } = carried;
         let (key, run_id) = (execution.key.clone(), execution.run_id);
         self.records.extend(records.into_iter().map(|record| ((run_id, record.first_event), record.bytes)));
         if !attributes.is_empty() {
@@ -177,6 +178,7 @@ impl State {
         if execution.retired {
             self.tombstones.insert(key.clone(), tombstone);
         }
+        self.parked.extend(parked.map(|parked| (key.clone(), parked)));
         self.executions.insert(key, execution);
     }
 

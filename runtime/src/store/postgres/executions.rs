@@ -15,7 +15,7 @@ use super::values::{
 };
 use crate::fault::{Point, point};
 use crate::id::{RunId, WorkflowKey};
-use crate::store::{Advance, Execution, NewExecution, RowChange, Status};
+use crate::store::{Advance, Execution, NewExecution, Parked, RowChange, Status};
 use crate::time::Timestamp;
 
 /// Names a row: its shard, the number of its workflow type, its workflow id. Sorts as the key's index does.
@@ -175,10 +175,10 @@ pub(super) async fn unexpected(
 pub(super) static UPDATE: Statement = Statement::new(
     "UPDATE overdue.executions AS e
      SET rev = e.rev + 1, status = w.status, wake_at = w.wake_at, closed_at = w.closed_at,
-         needs_attention = w.needs_attention, attempts = w.attempts
+         needs_attention = w.needs_attention, attempts = w.attempts, parked_by = w.parked_by, parked_since = w.parked_since
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::integer[], $5::smallint[], $6::bigint[], $7::bigint[],
-                 $8::boolean[], $9::bytea[])
-          AS w (shard, type, id, rev, status, wake_at, closed_at, needs_attention, attempts)
+                 $8::boolean[], $9::bytea[], $10::text[], $11::bigint[])
+          AS w (shard, type, id, rev, status, wake_at, closed_at, needs_attention, attempts, parked_by, parked_since)
      WHERE e.shard = w.shard AND e.type = w.type AND e.id = w.id AND e.rev = w.rev
        /*citus AND e.shard = ANY ($1)*/",
 );
@@ -204,6 +204,8 @@ pub(super) async fn update(
         .bind(changes.iter().map(|(.., row)| row.closed_at.map(Timestamp::as_micros)).bind_iter())
         .bind(changes.iter().map(|(.., row)| row.needs_attention).bind_iter())
         .bind(changes.iter().map(|(.., row)| stored_attempts(row)).bind_iter())
+        .bind(changes.iter().map(|(.., row)| row.parked.as_ref().map(|parked| parked.gate.as_str())).bind_iter())
+        .bind(changes.iter().map(|(.., row)| row.parked.as_ref().map(|parked| parked.since.as_micros())).bind_iter())
         .execute(connection)
         .await?;
     point(Point::ExecutionsWritten);
@@ -226,6 +228,12 @@ pub(super) async fn find(connection: &mut PgConnection, shard: u16, key: &Workfl
         .await?
         .map(|row| execution_of(&row))
         .transpose()
+}
+
+/// What an execution waits behind, in the columns `gate` and the next.
+pub(super) fn parked_of(row: &PgRow, gate: usize) -> Result<Option<Parked>, sqlx::Error> {
+    let (gate, since): (Option<String>, Option<i64>) = (row.try_get(gate)?, row.try_get(gate + 1)?);
+    Ok(gate.zip(since).map(|(gate, since)| Parked { gate, since: Timestamp::from_micros(since) }))
 }
 
 /// The execution in the first twelve columns of a row.

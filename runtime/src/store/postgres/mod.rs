@@ -17,6 +17,7 @@ mod distribute;
 mod due;
 mod error;
 mod executions;
+mod gates;
 mod history;
 mod inbox;
 mod lane;
@@ -378,14 +379,6 @@ impl Store for PostgresStore {
 
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
         self.ask(|answer| Command::RevokeToken(tokens::Revoke(name.to_owned()), answer)).await
-    }
-
-    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
-        answer(controls::all(&mut *self.readers.connection().await?)).await
-    }
-
-    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
-        self.ask(|answer| Command::ReplaceControl(controls::Replace(control.clone()), answer)).await
     }
 
     async fn close(&self) {

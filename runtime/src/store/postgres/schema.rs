@@ -28,6 +28,7 @@ pub(super) static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     "0009_requests",
     "0010_controls",
     "0011_outbox",
+    "0012_parked",
     }
 });
 

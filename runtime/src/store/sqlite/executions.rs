@@ -12,7 +12,7 @@ use super::history::event_number;
 use super::values::{Sized, four, place, sixteen, sixty_four, sized};
 use crate::fault::{Point, point};
 use crate::id::{RunId, WorkflowKey};
-use crate::store::{Advance, Execution, NewExecution, RowChange, Status};
+use crate::store::{Advance, Execution, NewExecution, Parked, RowChange, Status};
 use crate::time::Timestamp;
 
 /// The number of a workflow type, and a workflow id.
@@ -114,12 +114,12 @@ pub(super) async fn unexpected(connection: &mut SqliteConnection, advances: &[(i
 }
 
 pub(super) static UPDATE: Sized = sized!(
-    "WITH w (type, id, rev, status, wake_at, closed_at, needs_attention, attempts) AS (VALUES ",
-    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    "WITH w (type, id, rev, status, wake_at, closed_at, needs_attention, attempts, parked_by, parked_since) AS (VALUES ",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     ")
      UPDATE executions
      SET rev = executions.rev + 1, status = w.status, wake_at = w.wake_at, closed_at = w.closed_at,
-         needs_attention = w.needs_attention, attempts = w.attempts
+         needs_attention = w.needs_attention, attempts = w.attempts, parked_by = w.parked_by, parked_since = w.parked_since
      FROM w
      WHERE executions.type = w.type AND executions.id = w.id AND executions.rev = w.rev"
 );
@@ -141,7 +141,9 @@ pub(super) async fn update(
                 .bind(row.wake_at.map(Timestamp::as_micros))
                 .bind(row.closed_at.map(Timestamp::as_micros))
                 .bind(row.needs_attention)
-                .bind(stored_attempts(row));
+                .bind(stored_attempts(row))
+                .bind(row.parked.as_ref().map(|parked| parked.gate.as_str()))
+                .bind(row.parked.as_ref().map(|parked| parked.since.as_micros()));
         }
         let done = query.execute(&mut *connection).await?;
         point(Point::ExecutionsWritten);
@@ -170,14 +172,14 @@ pub(super) async fn find(connection: &mut SqliteConnection, key: &WorkflowKey) -
 
 pub(super) const FIND_MANY: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts, e.tombstone IS NOT NULL, w.key, e.tombstone
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL, w.key, e.tombstone, e.parked_by, e.parked_since
          FROM json_each(?1) AS w
          CROSS JOIN types AS t ON t.name = w.value ->> 0
          CROSS JOIN executions AS e ON e.type = t.code AND e.id = w.value ->> 1
          ORDER BY w.key";
 
-/// An execution's place among the keys asked for, its row, and its tombstone if it has one.
-pub(super) type Found = (usize, Execution, Option<Vec<u8>>);
+/// An execution's place among the keys asked for, its row, its tombstone if it has one, and what it waits behind.
+pub(super) type Found = (usize, Execution, Option<Vec<u8>>, Option<Parked>);
 
 /// The executions named in `keys` (a JSON array of pairs of type and id), each with its place in `keys`.
 pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> Result<Vec<Found>, sqlx::Error> {
@@ -186,7 +188,7 @@ pub(super) async fn find_many(connection: &mut SqliteConnection, keys: &str) -> 
         .fetch_all(connection)
         .await?
         .iter()
-        .map(|row| Ok((place(row.try_get(12)?), execution_of(row)?, row.try_get(13)?)))
+        .map(|row| Ok((place(row.try_get(12)?), execution_of(row)?, row.try_get(13)?, parked_of(row, 14)?)))
         .collect()
 }
 
@@ -219,6 +221,12 @@ pub(super) fn execution_of(row: &SqliteRow) -> Result<Execution, sqlx::Error> {
         attempts: attempts.map(Bytes::from).unwrap_or_default(),
         retired: row.try_get::<i64, _>(11)? != 0,
     })
+}
+
+/// What an execution waits behind, in the columns `gate` and the next.
+pub(super) fn parked_of(row: &SqliteRow, gate: usize) -> Result<Option<Parked>, sqlx::Error> {
+    let (gate, since): (Option<String>, Option<i64>) = (row.try_get(gate)?, row.try_get(gate + 1)?);
+    Ok(gate.zip(since).map(|(gate, since)| Parked { gate, since: Timestamp::from_micros(since) }))
 }
 
 pub(super) fn stored_rev(rev: u64) -> Result<i64, Fault> {

@@ -13,6 +13,7 @@ mod deposits;
 mod due;
 mod error;
 mod executions;
+mod gates;
 mod history;
 mod inbox;
 mod lane;
@@ -361,14 +362,6 @@ impl Store for SqliteStore {
 
     async fn revoke_token(&self, name: &str) -> Result<bool, StoreError> {
         self.ask(|answer| Command::RevokeToken { name: name.to_owned(), answer }).await
-    }
-
-    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
-        controls::all(&mut *self.readers.connection().await?).await.map_err(store_error)
-    }
-
-    async fn replace_control(&self, control: &Control) -> Result<bool, StoreError> {
-        self.ask(|answer| Command::ReplaceControl { control: control.clone(), answer }).await
     }
 
     async fn close(&self) {

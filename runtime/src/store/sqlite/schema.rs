@@ -23,6 +23,7 @@ pub(super) static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
     "0008_transfer",
     "0010_controls",
     "0011_outbox",
+    "0012_parked",
     }
 });
 

@@ -52,6 +52,8 @@ impl Digest {
         self.number(u64::from(row.needs_attention));
         self.bytes(&row.attempts);
         self.bytes(&carried.tombstone);
+        self.optional(carried.parked.as_ref().map(|parked| parked.gate.as_str()));
+        self.instant(carried.parked.as_ref().map(|parked| parked.since));
         self.number(carried.records.len() as u64);
         for record in &carried.records {
             self.number(record.first_event);

@@ -8,7 +8,7 @@ use sqlx::postgres::{PgBindIterExt, PgConnection};
 
 use crate::id::WorkflowKey;
 use crate::store::postgres::attributes::attributes_of;
-use crate::store::postgres::executions::execution_of;
+use crate::store::postgres::executions::{execution_of, parked_of};
 use crate::store::postgres::inbox::inbox_row_of;
 use crate::store::postgres::load::records_of;
 use crate::store::postgres::requests::requested_of;
@@ -101,7 +101,8 @@ async fn executions(
 
 pub(in crate::store::postgres) const WHOLE: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, e.tombstone, h.first_events, h.events, a.names, a.values
+            e.needs_attention, e.attempts, e.tombstone IS NOT NULL, e.tombstone, h.first_events, h.events, a.names, a.values,
+            e.parked_by, e.parked_since
      FROM unnest($1::smallint[], $2::text[], $3::text[]) WITH ORDINALITY AS w (shard, type, id, place)
      JOIN overdue.types AS t ON t.name = w.type
      JOIN overdue.executions AS e ON e.shard = w.shard AND e.type = t.code AND e.id = w.id
@@ -131,6 +132,7 @@ pub(super) async fn whole(
         Ok(CarriedExecution {
             execution: execution_of(row)?,
             tombstone: row.try_get::<Option<Vec<u8>>, _>(12)?.map(Bytes::from).unwrap_or_default(),
+            parked: parked_of(row, 17)?,
             records: records_of(row, 13)?,
             attributes: attributes_of(row, 15)?,
         })

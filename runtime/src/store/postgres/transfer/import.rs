@@ -38,12 +38,14 @@ impl Work for Import {
 }
 
 const INSERT: &str = "INSERT INTO overdue.executions
-         (shard, type, id, run_id, status, wake_at, closed_at, rev, request_hash, needs_attention, attempts, tombstone)
+         (shard, type, id, run_id, status, wake_at, closed_at, rev, request_hash, needs_attention, attempts, tombstone, parked_by,
+          parked_since)
      SELECT w.shard, w.type, w.id, w.run_id, w.status, w.wake_at, w.closed_at, w.rev, w.request_hash, w.needs_attention,
-            w.attempts, w.tombstone
+            w.attempts, w.tombstone, w.parked_by, w.parked_since
      FROM unnest($1::smallint[], $2::smallint[], $3::text[], $4::uuid[], $5::smallint[], $6::bigint[], $7::bigint[],
-                 $8::integer[], $9::uuid[], $10::boolean[], $11::bytea[], $12::bytea[])
-          AS w (shard, type, id, run_id, status, wake_at, closed_at, rev, request_hash, needs_attention, attempts, tombstone)";
+                 $8::integer[], $9::uuid[], $10::boolean[], $11::bytea[], $12::bytea[], $13::text[], $14::bigint[])
+          AS w (shard, type, id, run_id, status, wake_at, closed_at, rev, request_hash, needs_attention, attempts, tombstone,
+                parked_by, parked_since)";
 
 async fn import_executions(within: &mut Transaction<'_>, all: &[CarriedExecution]) -> Result<Imported, Fault> {
     let mut new = match not_there(within.connection, all).await? {
@@ -69,6 +71,8 @@ async fn import_executions(within: &mut Transaction<'_>, all: &[CarriedExecution
         .bind(new.iter().map(|(_, one)| one.execution.needs_attention).bind_iter())
         .bind(new.iter().map(|(_, one)| stored_bytes(&one.execution.attempts)).bind_iter())
         .bind(new.iter().map(|(_, one)| stored_bytes(&one.tombstone)).bind_iter())
+        .bind(new.iter().map(|(_, one)| one.parked.as_ref().map(|parked| parked.gate.as_str())).bind_iter())
+        .bind(new.iter().map(|(_, one)| one.parked.as_ref().map(|parked| parked.since.as_micros())).bind_iter())
         .execute(&mut *within.connection)
         .await?;
     let records = new.iter().flat_map(|((shard, ..), one)| one.records.iter().map(|of| (*shard, one.execution.run_id, of)));

@@ -5,7 +5,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use crate::id::WorkflowKey;
-use crate::store::sqlite::executions::{execution_of, keys_as_json};
+use crate::store::sqlite::executions::{execution_of, keys_as_json, parked_of};
 use crate::store::sqlite::inbox::inbox_row_of;
 use crate::store::sqlite::values::limit_of;
 use crate::store::sqlite::{attributes, controls, history, outbox, tokens, types};
@@ -49,7 +49,7 @@ pub(super) async fn export(
 
 pub(in crate::store::sqlite) const EXECUTIONS: &str =
     "SELECT t.name, e.id, e.shard, e.run_id, e.status, e.wake_at, e.closed_at, e.rev, e.request_hash,
-                e.needs_attention, e.attempts, e.tombstone IS NOT NULL, e.tombstone
+                e.needs_attention, e.attempts, e.tombstone IS NOT NULL, e.tombstone, e.parked_by, e.parked_since
          FROM types AS t CROSS JOIN executions AS e ON e.type = t.code
          WHERE t.code = ?1 AND e.id > ?2
          ORDER BY e.id
@@ -69,6 +69,7 @@ async fn executions(
             found.push(CarriedExecution {
                 execution: execution_of(row)?,
                 tombstone: tombstone.map(Bytes::from).unwrap_or_default(),
+                parked: parked_of(row, 13)?,
                 records: Vec::new(),
                 attributes: Vec::new(),
             });

@@ -29,9 +29,9 @@ pub(in crate::store::sqlite) async fn import(batch: &mut Batch<'_>, parcel: &Par
 
 static INSERT: Sized = sized!(
     "INSERT INTO executions
-     (type, id, shard, run_id, status, wake_at, closed_at, rev, request_hash, needs_attention, attempts, tombstone)
+     (type, id, shard, run_id, status, wake_at, closed_at, rev, request_hash, needs_attention, attempts, tombstone, parked_by, parked_since)
      VALUES ",
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     ""
 );
 
@@ -47,7 +47,7 @@ async fn import_executions(batch: &mut Batch<'_>, all: &[CarriedExecution]) -> R
     }
     for (sql, piece) in INSERT.pieces(&new) {
         let mut query = sqlx::query(sql);
-        for (code, CarriedExecution { execution: row, tombstone, .. }) in piece {
+        for (code, CarriedExecution { execution: row, tombstone, parked, .. }) in piece {
             query = query
                 .bind(*code)
                 .bind(row.key.id())
@@ -60,7 +60,9 @@ async fn import_executions(batch: &mut Batch<'_>, all: &[CarriedExecution]) -> R
                 .bind(row.request_hash.to_vec())
                 .bind(row.needs_attention)
                 .bind(stored_bytes(&row.attempts))
-                .bind(stored_bytes(tombstone));
+                .bind(stored_bytes(tombstone))
+                .bind(parked.as_ref().map(|parked| parked.gate.as_str()))
+                .bind(parked.as_ref().map(|parked| parked.since.as_micros()));
         }
         query.execute(&mut *batch.connection).await?;
     }
@@ -81,9 +83,9 @@ async fn stored(
 ) -> Result<HashMap<WorkflowKey, CarriedExecution>, sqlx::Error> {
     let keys = keys_as_json(all.iter().map(|carried| &carried.execution.key));
     let mut found: HashMap<usize, CarriedExecution> = HashMap::new();
-    for (place, execution, tombstone) in executions::find_many(connection, &keys).await? {
+    for (place, execution, tombstone, parked) in executions::find_many(connection, &keys).await? {
         let tombstone = tombstone.map(Bytes::from).unwrap_or_default();
-        found.insert(place, CarriedExecution { execution, tombstone, records: Vec::new(), attributes: Vec::new() });
+        found.insert(place, CarriedExecution { execution, tombstone, parked, records: Vec::new(), attributes: Vec::new() });
     }
     if found.is_empty() {
         return Ok(HashMap::new());

@@ -35,7 +35,7 @@ impl Calls {
         init_crypto();
         let (environment, clock) = manual_environment(NOW.parse().unwrap(), 7);
         let mut activities = ActivityRegistry::default();
-        let breakers = register(&mut activities, config, &environment).unwrap();
+        let breakers = register(&mut activities, config, &environment).unwrap().breakers;
         Self { activities, breakers, clock }
     }
 

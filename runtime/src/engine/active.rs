@@ -1,6 +1,7 @@
 //! An execution at work: its row, what its history adds up to, and the machine that runs its workflow.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::attempt::effective;
 use super::breaker::Breakers;

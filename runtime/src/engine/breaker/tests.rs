@@ -92,7 +92,7 @@ async fn a_fleet_sends_one_probe_and_not_one_a_node() {
     let fleet = Fleet::new();
     let (one, other) = opened(&fleet).await;
     fleet.pass(OPEN).await;
-    let mut probe = other.stock.admit(None).await.ok().expect("the first that asks probes");
+    let mut probe = other.stock.admit(None).await.expect("the first that asks probes");
     for _ in 0..5 {
         assert!(one.stock.admit(None).await.is_err(), "a second probe was sent beside the first");
         assert!(other.stock.admit(None).await.is_err());

@@ -217,10 +217,10 @@ impl Active {
     }
 
     /// What its calls wait behind. Of several gates it is that of the call which waits the longest; when that one opens, all of
-    /// them go.
+    /// them go. Whoever was sent as the probe and failed waits behind those that were not: one alone would spend its attempts.
     fn parked(&self) -> Option<Parked> {
         let waiting = self.notes.activities.iter().filter_map(|(number, note)| {
-            let since = self.folded.activities.get(number)?.since;
+            let since = note.tried_at.unwrap_or(self.folded.activities.get(number)?.since);
             Some(Parked { gate: note.gate.clone()?, since })
         });
         waiting.min_by_key(|parked| parked.since)

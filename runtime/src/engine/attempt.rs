@@ -61,6 +61,7 @@ pub(crate) fn after_failure(
             if !options.retry.allows_another(note.counted(), note.tried_for(now).saturating_add(wait)) {
                 return exhausted(options, failure.failure);
             }
+            note.tried_at = Some(now);
             wait
         }
     };

@@ -56,6 +56,9 @@ pub(crate) struct AttemptNote {
     /// The gate that lets it go, perhaps before `next_at`.
     #[n(9)]
     pub(crate) gate: Option<String>,
+    /// When the last attempt that was spent ended.
+    #[n(10)]
+    pub(crate) tried_at: Option<Timestamp>,
 }
 
 impl AttemptNote {

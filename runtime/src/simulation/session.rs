@@ -16,9 +16,8 @@ use super::process::Process;
 use crate::fault::{Bug, planted, remember};
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
-    AttributeValue, Closed, CommitError, Control, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership,
-    NewNode, Outcome, Page, Position, RequestedStart, Roster, RunPlace, Store, StoreError, StoreFacts, Stray, StrayPlace, Token,
-    Write,
+    AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
+    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
 };
 use crate::time::Timestamp;
 

@@ -23,9 +23,8 @@ use self::nodes::Nodes;
 use self::state::State;
 use self::transfer::Marks;
 use super::{
-    AttributeValue, Closed, CommitError, Control, Deposit, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
-    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token,
-    Write,
+    AttributeValue, Closed, CommitError, Deposit, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode, Outcome,
+    Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
 };
 use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;

@@ -13,7 +13,9 @@ use bytes::Bytes;
 
 pub use copy::{CopyError, CopyReport, copy};
 
-use super::{AttributeValue, Control, Execution, InboxRow, OutboxKey, OutboxRow, Parked, RequestedStart, StoreError, StoreFacts, Token};
+use super::{
+    AttributeValue, Control, Execution, InboxRow, OutboxKey, OutboxRow, Parked, RequestedStart, StoreError, StoreFacts, Token,
+};
 use crate::history::Record;
 use crate::id::WorkflowKey;
 

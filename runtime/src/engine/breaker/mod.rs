@@ -22,8 +22,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 pub(crate) use keeping::Keeper;
-pub(crate) use releasing::Releaser;
 pub use machine::{BreakerPolicy, BreakerState, Verdict};
+pub(crate) use releasing::Releaser;
 pub use view::{BreakerPosition, BreakerView};
 pub use window::RatioPolicy;
 

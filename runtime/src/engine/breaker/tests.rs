@@ -84,7 +84,9 @@ async fn what_one_node_finds_out_the_others_know_within_a_round() {
     assert_eq!([one.position(), other.position()], [BreakerPosition::Open; 2]);
     let parked = other.stock.admit(None).await.err().unwrap();
     assert_eq!(parked.parked_by.as_deref(), Some("breaker of stock"));
-    assert_eq!(parked.retry_after, Some(OPEN - PERIOD), "it reopens at the same instant for all");
+    assert_eq!(parked.gate.as_deref(), Some("stock"), "it waits in the store until that lets it go");
+    let probe_in = |node: &Node| node.breakers.views()[0].probe_in_ms.map(Duration::from_millis);
+    assert_eq!([probe_in(&one), probe_in(&other)], [Some(OPEN - PERIOD); 2], "it reopens at the same instant for all");
 }
 
 #[tokio::test]

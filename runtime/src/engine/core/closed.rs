@@ -23,7 +23,7 @@ impl Core {
                     self.reply(reply, Answer::Refused(refused));
                 }
                 Input::Inbox(row) => rows.push(row),
-                Input::Recover | Input::Due | Input::Attempt { .. } => {}
+                Input::Recover | Input::Due | Input::LetGo | Input::Attempt { .. } => {}
             }
         }
         if rows.is_empty() {

@@ -1,8 +1,8 @@
 //! What nodes agree on: documents that are replaced as a whole. And who waits behind a gate.
 
+use super::SHARDS;
 use super::Specification;
 use super::fixtures::{Node, advance, all_shards, at, closed, new, order, sleeping};
-use super::SHARDS;
 use crate::id::WorkflowKey;
 use crate::store::{Control, Parked, RowChange, Status, Write};
 

@@ -19,7 +19,8 @@ use crate::id::WorkflowKey;
 use crate::payload::Payload;
 use crate::store::{
     Advance, AttributeValue, CommitError, Deposit, Due, Fence, Filter, Forget, Gates, InboxRow, ModelStore, NewExecution,
-    NewNode, Outbox, OutboxChange, OutboxFilter, OutboxRow, OutboxState, Parked, Position, Retire, RowChange, Sharing, Status, Store, Write,
+    NewNode, Outbox, OutboxChange, OutboxFilter, OutboxRow, OutboxState, Parked, Position, Retire, RowChange, Sharing, Status,
+    Store, Write,
 };
 
 #[derive(Clone, Debug)]

@@ -26,7 +26,8 @@ impl Gates for ModelStore {
         let inner = self.open()?;
         let behind = inner.state.parked.iter().filter(|(_, parked)| parked.gate == gate);
         let is_asked = |key: &WorkflowKey| inner.state.executions.get(key).is_some_and(|row| shards.contains(&row.shard));
-        let mut found: Vec<_> = behind.filter(|(key, _)| is_asked(key)).map(|(key, parked)| (parked.since, key.clone())).collect();
+        let mut found: Vec<_> =
+            behind.filter(|(key, _)| is_asked(key)).map(|(key, parked)| (parked.since, key.clone())).collect();
         found.sort();
         found.truncate(limit);
         Ok(found.into_iter().map(|(_, key)| key).collect())

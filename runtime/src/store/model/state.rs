@@ -10,8 +10,8 @@ use crate::history::Record;
 use crate::id::{RunId, WorkflowKey};
 use crate::store::{
     Advance, AttributeValue, CommitError, Control, Deposit, Dispatch, Due, Execution, Fence, Forget, INBOX_ROWS_MAX,
-    INBOX_ROWS_PER_KEY_MAX, InboxRow, Loaded, NewExecution, OutboxKey, OutboxRow, Outcome, Parked, Refuse, RequestedStart, Retire,
-    RowChange, STARTED_BY_ANOTHER, Status, Token, Write,
+    INBOX_ROWS_PER_KEY_MAX, InboxRow, Loaded, NewExecution, OutboxKey, OutboxRow, Outcome, Parked, Refuse, RequestedStart,
+    Retire, RowChange, STARTED_BY_ANOTHER, Status, Token, Write,
 };
 use crate::time::Timestamp;
 

@@ -66,9 +66,9 @@ use self::schema::OlderSchema;
 use self::values::stored_shards;
 use self::writer::{Answer, Command, Writer};
 use super::{
-    AttributeValue, Closed, CommitError, Control, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership,
-    NewNode, Outcome, Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray,
-    StrayPlace, Token, Write,
+    AttributeValue, Closed, CommitError, DeclaredType, Due, Execution, Fence, Filter, InboxRow, Loaded, Membership, NewNode,
+    Outcome, Page, Position, RequestedStart, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token,
+    Write,
 };
 use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;

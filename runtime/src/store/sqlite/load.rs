@@ -12,7 +12,7 @@ use crate::store::Loaded;
 pub(super) async fn load(connection: &mut SqliteConnection, keys: &[WorkflowKey]) -> Result<Vec<Option<Loaded>>, sqlx::Error> {
     let asked = executions::keys_as_json(keys.iter());
     let mut loaded: Vec<Option<Loaded>> = keys.iter().map(|_| None).collect();
-    for (place, execution, tombstone) in executions::find_many(connection, &asked).await? {
+    for (place, execution, tombstone, _) in executions::find_many(connection, &asked).await? {
         let tombstone = tombstone.map(Bytes::from).unwrap_or_default();
         loaded[place] = Some(Loaded { execution, records: Vec::new(), inbox: Vec::new(), tombstone });
     }

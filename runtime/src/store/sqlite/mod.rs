@@ -48,8 +48,8 @@ use self::readers::Readers;
 use self::schema::OlderSchema;
 use self::writer::{Command, Writer};
 use super::{
-    AttributeValue, Closed, CommitError, Control, Due, Execution, Fence, Filter, InboxRow, Loaded, Member, Membership, NewNode,
-    Outcome, Owner, Page, Position, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
+    AttributeValue, Closed, CommitError, Due, Execution, Fence, Filter, InboxRow, Loaded, Member, Membership, NewNode, Outcome,
+    Owner, Page, Position, Roster, RunPlace, Sharing, Store, StoreError, StoreFacts, Stray, StrayPlace, Token, Write,
 };
 use crate::id::{RunId, WorkflowKey};
 use crate::time::Timestamp;

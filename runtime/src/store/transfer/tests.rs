@@ -379,6 +379,7 @@ async fn a_copy_that_is_not_equal_in_the_smallest_thing_is_an_error_and_is_not_s
         in_executions(|one| one.execution.attempts = "other".into()),
         in_executions(|one| one.execution.needs_attention ^= true),
         in_executions(|one| one.execution.wake_at = None),
+        in_executions(|one| one.parked = None),
         in_executions(|one| drop(one.records.pop())),
         in_executions(|one| one.records.iter_mut().for_each(|record| record.bytes = "x".into())),
         in_executions(|one| drop(one.attributes.pop())),

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use super::{database, session};
 use crate::store::postgres::layout::Layout;
 use crate::store::postgres::list::{self, rows};
-use crate::store::postgres::{attributes, audit, due, executions, history, inbox, load, nodes, outbox, requests, retention};
+use crate::store::postgres::{attributes, audit, due, executions, gates, history, inbox, load, nodes, outbox, requests, retention};
 
 /// Enough that an index pays, in every shard; the inbox is small, as it is in life, but not empty.
 async fn filled() -> PgConnection {
@@ -27,6 +27,7 @@ async fn fill() -> String {
                 CASE WHEN n % 4 < 2 THEN n END, CASE WHEN n % 4 > 1 THEN n END, 0, gen_random_uuid(), n % 89 = 0,
                 CASE WHEN n % 4 = 3 THEN '\\x01'::bytea END
          FROM generate_series(1, 60000) AS n",
+        "UPDATE overdue.executions SET parked_by = 'stock', parked_since = wake_at WHERE status = 0 AND rev = 0 AND id LIKE '%4'",
         "INSERT INTO overdue.history SELECT k, shard, run_id, '\\x01' FROM overdue.executions, generate_series(1, 3) AS k",
         "INSERT INTO overdue.attributes
          SELECT shard, type, id, a, 't' || length(id) FROM overdue.executions, unnest(ARRAY['region', 'sku']) AS a",
@@ -75,6 +76,7 @@ fn reads() -> Vec<(&'static str, &'static str, String, &'static str)> {
     vec![
         ("due", due::DUE.on(&Layout::One), format!("{shards}, 5000, 10"), "executions_due"),
         ("upcoming", due::UPCOMING.on(&Layout::One), format!("{shards}, 3000, 5000, 10"), "executions_due"),
+        ("parked", gates::PARKED.on(&Layout::One), format!("{shards}, 'stock', 10"), "executions_parked"),
         ("find", executions::FIND, "1::smallint, 'type-2', 'order-1'".into(), "executions_pkey"),
         (
             "load",

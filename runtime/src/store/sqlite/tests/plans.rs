@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::scratch;
 use crate::store::sqlite::list::{self, rows};
-use crate::store::sqlite::{SqliteStore, attributes, audit, due, executions, history, inbox, outbox, retention, transfer};
+use crate::store::sqlite::{SqliteStore, attributes, audit, due, executions, gates, history, inbox, outbox, retention, transfer};
 
 /// The lines of a statement's plan.
 async fn plan(sql: &str) -> Vec<String> {
@@ -36,6 +36,7 @@ async fn no_read_walks_over_the_executions_the_history_or_the_inbox() {
     let statements = [
         ("due", due::DUE),
         ("upcoming", due::UPCOMING),
+        ("parked", gates::PARKED),
         ("find", executions::FIND),
         ("load, rows", executions::FIND_MANY),
         ("load, history", history::READ),

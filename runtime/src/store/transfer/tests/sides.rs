@@ -17,7 +17,7 @@ use crate::store::conformance::fixtures::{Node, advance, at, closed, new, order,
 use crate::store::conformance::outbox::{dispatch, event};
 use crate::store::postgres::tests::{database, session};
 use crate::store::{
-    Advance, AttributeValue, ModelStore, NewNode, OutboxChange, Outcome, PostgresStore, SqliteStore, Status, Store, Token, Write,
+    Advance, AttributeValue, ModelStore, NewNode, OutboxChange, Outcome, Parked, PostgresStore, RowChange, SqliteStore, Status, Store, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -135,7 +135,9 @@ pub(super) async fn fill(side: &Side) {
         start.attributes =
             vec![("sku".into(), AttributeValue::Text(format!("A-{n}"))), ("gift".into(), AttributeValue::Bool(true))];
         node.start(start).await;
-        let more = Advance { record: Some(record(2, "more")), row: Some(sleeping(Some(at(7_000)))), ..advance(key) };
+        let parked = (n == 0).then(|| Parked { gate: "stock".into(), since: at(6) });
+        let row = RowChange { parked, ..sleeping(Some(at(7_000))) };
+        let more = Advance { record: Some(record(2, "more")), row: Some(row), ..advance(key) };
         assert_eq!(node.write(Write::Advance(more)).await, Outcome::Advanced);
     }
     for id in ["closed", "retired"] {

@@ -121,7 +121,7 @@ pub enum OutboxChange {
         attempts: u32,
         /// As in the row.
         failing_since: Option<Timestamp>,
-        /// As in the row.
+        /// As in the row. One that is parked has failed at least once.
         parked: bool,
         /// As in the row.
         failure: Option<String>,

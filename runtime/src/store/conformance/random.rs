@@ -303,7 +303,7 @@ fn dispatch() -> impl Strategy<Value = Write> {
     let removed = (0i64..9).prop_map(|now| OutboxChange::Remove { now: at(now) });
     let updated = (prop::option::of(0i64..9), 0u32..3, any::<bool>()).prop_map(|(next, attempts, fails)| OutboxChange::Update {
         next_at: next.map(at),
-        attempts,
+        attempts: if next.is_none() { attempts.max(1) } else { attempts },
         failing_since: fails.then(|| at(1)),
         parked: next.is_none(),
         failure: fails.then(|| "http-503".to_owned()),

@@ -425,6 +425,11 @@ async fn a_copy_that_is_not_equal_in_the_smallest_thing_is_an_error_and_is_not_s
                 leaves_out(parcel)
             }
         }),
+        Box::new(|parcel| {
+            if let Parcel::Controls(all) = parcel {
+                all.iter_mut().for_each(|one| one.rev += 1);
+            }
+        }),
     ];
     for (number, fault) in faults.into_iter().enumerate() {
         let model = Arc::new(ModelStore::new(SHARDS));

@@ -78,7 +78,7 @@ impl Reused {
     async fn empty_store(&mut self) -> Arc<dyn Store> {
         let rows =
             "TRUNCATE overdue.types, overdue.executions, overdue.history, overdue.attributes, overdue.inbox, overdue.outbox,
-                             overdue.nodes, overdue.lanes, overdue.tokens, overdue.starts";
+                             overdue.nodes, overdue.lanes, overdue.tokens, overdue.starts, overdue.controls";
         self.connection.execute(rows).await.unwrap();
         let owners = "UPDATE overdue.shards SET node_id = NULL, epoch = 0, freed_at = 'epoch'";
         self.connection.execute(owners).await.unwrap();

@@ -17,7 +17,8 @@ use crate::store::conformance::fixtures::{Node, advance, at, closed, new, order,
 use crate::store::conformance::outbox::{dispatch, event};
 use crate::store::postgres::tests::{database, session};
 use crate::store::{
-    Advance, AttributeValue, ModelStore, NewNode, OutboxChange, Outcome, Parked, PostgresStore, RowChange, SqliteStore, Status, Store, Token, Write,
+    Advance, AttributeValue, Control, ModelStore, NewNode, OutboxChange, Outcome, Parked, PostgresStore, RowChange, SqliteStore,
+    Status, Store, Token, Write,
 };
 use crate::time::Timestamp;
 
@@ -92,7 +93,8 @@ impl Database {
             None => database().await,
         };
         let new = "DELETE FROM overdue.executions; DELETE FROM overdue.history; DELETE FROM overdue.attributes;
-                   DELETE FROM overdue.inbox; DELETE FROM overdue.outbox; DELETE FROM overdue.starts; DELETE FROM overdue.tokens; DELETE FROM overdue.nodes;
+                   DELETE FROM overdue.inbox; DELETE FROM overdue.outbox; DELETE FROM overdue.starts;
+                   DELETE FROM overdue.tokens; DELETE FROM overdue.controls; DELETE FROM overdue.nodes;
                    DELETE FROM overdue.lanes; UPDATE overdue.shards SET node_id = NULL;
                    UPDATE overdue.transfer SET store_id = gen_random_uuid(), copying_from_id = NULL, copying_from = NULL,
                                                moved_to_id = NULL, moved_to = NULL";
@@ -168,6 +170,9 @@ pub(super) async fn fill(side: &Side) {
     assert_eq!(node.write(dispatch(&event(&order("1"), "crm", 3), 0, failed)).await, Outcome::Dispatched);
     assert!(side.store.create_token(&token("shop", None)).await.unwrap());
     assert!(side.store.create_token(&token("operator", Some(at(99)))).await.unwrap());
+    for (name, rev) in [("breaker stock", 1), ("breaker stock", 2), ("breaker payments/bank", 1)] {
+        assert!(side.store.replace_control(&control(name, rev)).await.unwrap());
+    }
     side.store.leave(&node.fence).await.unwrap();
 }
 
@@ -178,5 +183,10 @@ pub(super) async fn go_on(side: &Side) {
     let take = Advance { rev: 1, row: Some(sleeping(None)), consume: vec!["a".into()], ..advance(&order("ü")) };
     assert_eq!(node.write(Write::Advance(take)).await, Outcome::Advanced);
     assert!(side.store.revoke_token("shop").await.unwrap());
+    assert!(side.store.replace_control(&control("breaker stock", 3)).await.unwrap());
     side.store.leave(&node.fence).await.unwrap();
+}
+
+fn control(name: &str, rev: u64) -> Control {
+    Control { name: name.into(), rev, value: format!("as of {rev}").into() }
 }

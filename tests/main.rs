@@ -13,6 +13,7 @@ mod cli;
 mod closing;
 mod crash;
 mod crash_matrix;
+mod deadlines;
 mod failures;
 mod http;
 mod http_tokens;

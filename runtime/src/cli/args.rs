@@ -1,10 +1,13 @@
 //! The commands and their arguments.
 
+mod deadlines;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(super) use self::deadlines::{DeadlinesArgs, DeadlinesTask, ForecastArgs, SetArgs};
 use crate::duration::parse_duration;
 
 #[derive(Parser)]
@@ -56,6 +59,8 @@ pub(super) enum Task {
     Resolve(ResolveArgs),
     /// Decide that an activity is not to be done
     Skip(DecideArgs),
+    /// List what is due when, count it ahead, and move deadlines
+    Deadlines(DeadlinesArgs),
     /// List circuit breakers, and open or close them by hand
     Breaker(BreakerArgs),
     /// List events that those outside do not have yet; have them sent, or not
@@ -164,6 +169,9 @@ pub(super) struct ListArgs {
     /// Only workflows with a step that waits for a person
     #[arg(long)]
     pub(super) needs_attention: bool,
+    /// Only open workflows that are due at this time (RFC 3339) or later
+    #[arg(long, value_name = "TIME")]
+    pub(super) due_after: Option<String>,
     /// Only open workflows that are due before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub(super) due_before: Option<String>,

@@ -8,6 +8,7 @@ mod args;
 mod breakers;
 mod config;
 mod copy;
+mod deadlines;
 mod follow;
 mod outbox;
 mod program;

@@ -9,7 +9,7 @@ use futures::future::LocalBoxFuture;
 
 use super::args::{Cli, Task};
 use super::config::Config;
-use super::{actions, breakers, copy, follow, outbox, replay, serve, show, start, store, tokens, verify};
+use super::{actions, breakers, copy, deadlines, follow, outbox, replay, serve, show, start, store, tokens, verify};
 use crate::engine::{Environment, Registries};
 
 /// Why a command failed, for a person.
@@ -87,7 +87,7 @@ impl Program {
             Task::Describe(target) => show::describe(&connection, &target).await,
             Task::Explain(target) => show::explain(&connection, &target).await,
             Task::History(args) => follow::run(&connection, args).await,
-            Task::List(args) => show::list(&connection, args).await,
+            Task::List(args) => show::list(&connection, "/v1/workflows", args).await,
             Task::Cancel(args) => actions::end(&connection, "cancel", args).await,
             Task::Terminate(args) => actions::end(&connection, "terminate", args).await,
             Task::Retry(args) => actions::decide(&connection, "retry", args, None).await,
@@ -96,6 +96,7 @@ impl Program {
                 actions::decide(&connection, "resolve", args.decision, Some(result)).await
             }
             Task::Skip(args) => actions::decide(&connection, "skip", args, None).await,
+            Task::Deadlines(args) => deadlines::run(&connection, args).await,
             Task::Breaker(args) => breakers::run(&connection, args).await,
             Task::Outbox(args) => outbox::run(&connection, args).await,
             Task::Token(args) => tokens::run(&connection, args).await,

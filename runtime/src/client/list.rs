@@ -14,6 +14,9 @@ use crate::payload::{InvalidField, Payload};
 use crate::store::{AttributeValue, Filter, Listed, Position, Status};
 use crate::time::Timestamp;
 
+/// Later than every stored instant.
+pub(crate) const END_OF_TIME: Timestamp = Timestamp::from_micros(i64::MAX);
+
 /// Which executions to list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListQuery {
@@ -23,6 +26,8 @@ pub struct ListQuery {
     pub status: Option<Status>,
     /// With, or without, a step that waits for a person.
     pub needs_attention: Option<bool>,
+    /// Open, and due at this instant or later.
+    pub due_after: Option<Timestamp>,
     /// Open, and due before this.
     pub due_before: Option<Timestamp>,
     /// With these search attributes; a text matches a text, a number or a truth value that is spelled so.
@@ -38,7 +43,7 @@ pub struct ListQuery {
 /// A page of executions.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct WorkflowPage {
-    /// The executions, by type and id, or by `wakeAt` when the query has `due_before`.
+    /// The executions, by type and id, or by `wakeAt` when the query has `due_after` or `due_before`.
     pub workflows: Vec<ListedWorkflow>,
     /// Pass it as `cursor` to read on; `None` on the last page.
     pub next: Option<String>,
@@ -90,11 +95,12 @@ impl Client {
         }
         let fingerprint = fingerprint(query);
         let after = query.cursor.as_deref().map(|cursor| read_cursor(cursor, &fingerprint)).transpose()?;
+        let after = after.or_else(|| query.due_after.map(Position::at));
         let filter = Filter {
             workflow_type: query.workflow_type.clone(),
             status: query.status,
             needs_attention: query.needs_attention,
-            due_before: query.due_before,
+            due_before: query.due_before.or(query.due_after.and(Some(END_OF_TIME))),
             attributes: query.attributes.iter().map(|(name, value)| (name.clone(), stored_forms(value))).collect(),
             visible_types: query.visible_types.clone(),
         };

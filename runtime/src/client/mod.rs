@@ -2,6 +2,7 @@
 //!
 //! Every answer that says yes is given after the commit that holds what was asked.
 
+mod deadlines;
 mod describe;
 mod error;
 mod explain;
@@ -20,9 +21,11 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Semaphore;
 
+pub use deadlines::{DeadlineForecast, DeadlineRequest, DueMinute, FORECAST_MINUTES_MAX, FORECAST_ROWS_MAX, ForecastQuery};
 pub use describe::{ActivityState, Description, Link, PendingActivityView, PendingTimerView};
 pub use error::ClientError;
 pub use explain::Explanation;
+pub(crate) use list::END_OF_TIME;
 pub use list::{ListQuery, ListedWorkflow, WorkflowPage};
 pub use operate::ActionOutcome;
 pub(crate) use operate::check_reason;

@@ -8,6 +8,7 @@ mod access;
 mod answered;
 mod breakers;
 mod bulk;
+mod deadlines;
 mod docs;
 mod health;
 mod history;
@@ -69,6 +70,9 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(operate::retry))
         .routes(routes!(operate::resolve))
         .routes(routes!(operate::skip))
+        .routes(routes!(deadlines::list))
+        .routes(routes!(deadlines::forecast))
+        .routes(routes!(deadlines::set))
         .routes(routes!(breakers::list))
         .routes(routes!(breakers::open))
         .routes(routes!(breakers::close))

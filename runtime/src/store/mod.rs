@@ -9,6 +9,7 @@ mod audit;
 mod conformance;
 mod control;
 mod error;
+mod forecast;
 mod list;
 mod membership;
 mod migrations;
@@ -30,6 +31,7 @@ use serde::Serialize;
 pub use audit::{Belonging, Roster, RunPlace, Stray, StrayPlace};
 pub use control::{CONTROL_BYTES_MAX, CONTROLS_MAX, Control};
 pub use error::{CommitError, StoreError};
+pub use forecast::{DueCount, Forecasts};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
 pub use model::{CommitFailure, ModelStore};
@@ -226,13 +228,13 @@ pub struct Token {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A database that keeps executions. What is read of its outbox stands in [`Outbox`].
+/// A database that keeps executions. What is read of its outbox stands in [`Outbox`], what is counted in [`Forecasts`].
 ///
 /// # Errors
 /// Every method fails with [`StoreError`] when the database does not answer; what was not committed is then not there,
 /// but for [`CommitError::Unknown`].
 #[async_trait]
-pub trait Store: Outbox + Send + Sync + 'static {
+pub trait Store: Outbox + Forecasts + Send + Sync + 'static {
     /// What this store is.
     fn facts(&self) -> &StoreFacts;
 

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use super::Workflow;
 use super::context::WorkflowContext;
-use super::declare::{ByHandStep, LateStart, SignalDeclaration, SignalView, StepInTrouble};
+use super::declare::{ByHandStep, DeadlineDeclaration, LateStart, SignalDeclaration, SignalView, StepInTrouble};
 use super::emit::Emitted;
 use super::error::WorkflowError;
 use super::late_signal::LateSignal;
@@ -32,6 +32,8 @@ pub trait ErasedWorkflow: Send + Sync + 'static {
     fn by_hand_step(&self, name: &str) -> Option<ByHandStep>;
     /// The signal that a cancel request is turned into.
     fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)>;
+    /// The deadline that it waits for, and the signal by which a person moves it.
+    fn deadline(&self) -> Option<DeadlineDeclaration>;
     /// What those outside are told when a step needs a person.
     fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted>;
     /// The execution that acts on a late signal.
@@ -69,6 +71,10 @@ impl<W: Workflow> ErasedWorkflow for Erased<W> {
 
     fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)> {
         self.0.cancel_signal(reason, actor)
+    }
+
+    fn deadline(&self) -> Option<DeadlineDeclaration> {
+        self.0.deadline()
     }
 
     fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted> {

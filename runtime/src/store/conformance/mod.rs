@@ -6,6 +6,7 @@
 mod audit;
 mod controls;
 pub(in crate::store) mod fixtures;
+mod forecasts;
 mod inbox;
 mod lanes;
 mod listing;
@@ -49,6 +50,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         inbox::SPECIFICATIONS,
         scans::SPECIFICATIONS,
         listing::SPECIFICATIONS,
+        forecasts::SPECIFICATIONS,
         retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
         controls::SPECIFICATIONS,

@@ -75,6 +75,12 @@ fn reads() -> Vec<(&'static str, &'static str, String, &'static str)> {
     vec![
         ("due", due::DUE.on(&Layout::One), format!("{shards}, 5000, 10"), "executions_due"),
         ("upcoming", due::UPCOMING.on(&Layout::One), format!("{shards}, 3000, 5000, 10"), "executions_due"),
+        (
+            "forecast",
+            due::COUNT.on(&Layout::One),
+            format!("{shards}, ARRAY[3000, 4000]::bigint[], ARRAY[4000, 5000]::bigint[], ARRAY['type-2'], 100"),
+            "executions_due",
+        ),
         ("find", executions::FIND, "1::smallint, 'type-2', 'order-1'".into(), "executions_pkey"),
         (
             "load",
@@ -233,7 +239,7 @@ async fn no_hot_statement_walks_over_a_table_that_grows() {
 async fn what_is_due_or_ended_is_read_in_the_order_of_its_index() {
     let mut connection = filled().await;
     for (name, sql, values, index) in reads() {
-        if !["due", "upcoming", "retirable", "forgettable"].contains(&name) {
+        if !["due", "upcoming", "forecast", "retirable", "forgettable"].contains(&name) {
             continue;
         }
         let plan = plan(&mut connection, sql, &values, true).await;

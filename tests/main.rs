@@ -17,6 +17,7 @@ mod deadlines;
 mod failures;
 mod http;
 mod http_tokens;
+mod jobs;
 mod moving;
 mod nodes;
 mod orders_table;

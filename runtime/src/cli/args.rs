@@ -1,6 +1,7 @@
 //! The commands and their arguments.
 
 mod deadlines;
+mod jobs;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub(super) use self::deadlines::{DeadlinesArgs, DeadlinesTask, ForecastArgs, SetArgs};
+pub(super) use self::jobs::{AttentionArgs, JobListArgs, JobStartArgs, JobsArgs, JobsTask, StepFilter};
 use crate::duration::parse_duration;
 
 #[derive(Parser)]
@@ -59,6 +61,10 @@ pub(super) enum Task {
     Resolve(ResolveArgs),
     /// Decide that an activity is not to be done
     Skip(DecideArgs),
+    /// List the steps that wait for a person
+    Attention(AttentionArgs),
+    /// Do one thing with many workflows: durable, at a rate, with a dry run and a result for each
+    Jobs(JobsArgs),
     /// List what is due when, count it ahead, and move deadlines
     Deadlines(DeadlinesArgs),
     /// List circuit breakers, and open or close them by hand

@@ -71,6 +71,11 @@ pub trait Workflow: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether callers may start it. One that only the program itself starts is refused at every door.
+    fn is_open_to_callers(&self) -> bool {
+        true
+    }
+
     /// The steps that it leaves to a person, with the results that they may give.
     fn by_hand_steps(&self) -> Vec<ByHandStep> {
         Vec::new()

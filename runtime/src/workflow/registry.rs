@@ -24,6 +24,8 @@ pub trait ErasedWorkflow: Send + Sync + 'static {
     /// # Errors
     /// The fields that are not as they must be.
     fn check(&self, key: &WorkflowKey, input: &Payload) -> Result<(), Vec<InvalidField>>;
+    /// Whether callers may start it.
+    fn is_open_to_callers(&self) -> bool;
     /// The declared signal of this name.
     fn signal(&self, name: &str) -> Option<SignalDeclaration>;
     /// The names of its signals.
@@ -55,6 +57,10 @@ impl<W: Workflow> ErasedWorkflow for Erased<W> {
     fn check(&self, key: &WorkflowKey, input: &Payload) -> Result<(), Vec<InvalidField>> {
         let input: W::Input = input.parse().map_err(|error| vec![error])?;
         self.0.check(key, &input)
+    }
+
+    fn is_open_to_callers(&self) -> bool {
+        self.0.is_open_to_callers()
     }
 
     fn signal(&self, name: &str) -> Option<SignalDeclaration> {
@@ -131,6 +137,11 @@ impl WorkflowRegistry {
     /// The workflow of this type.
     pub fn get(&self, workflow_type: &str) -> Option<&Arc<dyn ErasedWorkflow>> {
         self.by_type.get(workflow_type)
+    }
+
+    /// The types that callers may start, in order.
+    pub fn open_types(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.by_type.iter().filter(|(_, workflow)| workflow.is_open_to_callers()).map(|(name, _)| *name)
     }
 
     /// All types, in order.

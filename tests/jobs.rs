@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use overdue_runtime::client::{
-    ActionOutcome, ClientError, JobAction, JobFilter, JobPhase, JobRequest, JobView, NewToken, OutcomeOfItem, Shift, StartRequest,
+    ActionOutcome, ClientError, JobAction, JobFilter, JobPhase, JobRequest, JobView, NewToken, OutcomeOfItem, Shift,
+    SignalOutcome, StartRequest,
 };
 use overdue_runtime::engine::OperatorAction;
 use overdue_runtime::store::Status;
@@ -202,6 +203,7 @@ async fn a_job_that_is_killed_in_the_middle_goes_on_and_does_no_item_twice() {
     node.until("s-1", "it needs a person again", failed_again).await;
     node.pass(Duration::from_secs(1)).await;
     until_decided(&node, "s-2").await;
+    node.until("s-2", "it needs a person again", failed_again).await;
 
     node.restart().await;
     let view = ended(&node, &job).await;
@@ -277,6 +279,30 @@ async fn a_job_moves_the_deadlines_of_a_window_once_each_although_they_come_into
     assert_eq!(recorded["payload"], json!({ "payDeadline": after(40), "reason": reason, "actor": "dana" }));
     let items = serde_json::to_value(node.client.job_items(&job, 0, 10).await.unwrap()).unwrap();
     assert_eq!((&items["items"][0]["from"], &items["items"][0]["to"]), (&json!(after(20)), &json!(after(40))));
+}
+
+#[tokio::test]
+async fn a_deadline_that_somebody_else_has_moved_since_it_was_selected_is_left_alone_and_a_killed_job_moves_none_twice() {
+    let mut node = Node::start().await;
+    for (id, minutes) in [("o-1", 10), ("o-2", 20), ("o-3", 30)] {
+        node.place(&Order::bare(id).due(after(minutes))).await;
+    }
+    let by = Some(Shift { by: Duration::from_secs(5 * 60), earlier: true });
+    let request = JobRequest::new(JobAction::MoveDeadline, JobFilter::default(), "the shop closes", "dana");
+    let job = start(&node, &JobRequest { by, per_second: 1, ..request }).await;
+    node.until("o-1", "its deadline is moved", |look| look["wakeAt"] == json!(after(5))).await;
+
+    let later = json!({ "payDeadline": after(40) });
+    assert_eq!(node.signal("o-2", "extend-deadline", later.clone()).await, SignalOutcome::Applied);
+    assert_eq!(node.signal("o-1", "extend-deadline", later).await, SignalOutcome::Applied);
+    node.restart().await;
+    ended(&node, &job).await;
+
+    let expected = [("o-1", OutcomeOfItem::Applied), ("o-2", OutcomeOfItem::Changed), ("o-3", OutcomeOfItem::Applied)];
+    assert_eq!(outcomes(&node, &job).await, expected.map(|(id, outcome)| (id.to_owned(), Some(outcome))));
+    for (id, minutes) in [("o-1", 40), ("o-2", 40), ("o-3", 25)] {
+        assert_eq!(node.look(id).await["wakeAt"], json!(after(minutes)), "{id}");
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::request::{JobAction, JobRequest};
-use super::select::{SelectedItem, job_options, not_now};
+use super::select::{SelectedItem, job_options, not_now, waits_until};
 use super::{JOB_TYPE, Jobs};
 use crate::activity::{Activity, ActivityContext, ActivityFailure, ActivityOptions, DispatchLimit};
 use crate::client::attention::step;
@@ -163,6 +163,11 @@ impl Job {
         format!(" ({JOB_TYPE} {})", self.key.id())
     }
 
+    /// The same whenever the job asks: what was taken once is not taken again.
+    fn signal_id(&self) -> String {
+        format!("{JOB_TYPE}/{}", self.run_id)
+    }
+
     /// Whether this job has decided about the step before.
     fn has_acted(&self, number: u64, events: &[Event]) -> bool {
         let mark = self.mark();
@@ -194,7 +199,7 @@ impl Client {
     async fn act_on(&self, job: &Job, item: &SelectedItem) -> Result<Acted, ClientError> {
         let acted = match item.number {
             Some(number) => self.decide(job, item, number).await,
-            None => self.move_deadline(job, item).await.map(Acted::Now),
+            None => self.move_deadline(job, item).await,
         };
         match acted {
             Err(error @ (ClientError::Unavailable | ClientError::Store(_))) => Err(error),
@@ -220,9 +225,18 @@ impl Client {
         Ok(Acted::Now(decided.into()))
     }
 
-    async fn move_deadline(&self, job: &Job, item: &SelectedItem) -> Result<ItemOutcome, ClientError> {
-        let Some(deadline) = item.to else {
-            return Ok(ItemOutcome::because(OutcomeOfItem::Refused, "the item names no deadline"));
+    async fn move_deadline(&self, job: &Job, item: &SelectedItem) -> Result<Acted, ClientError> {
+        let key = WorkflowKey::new(item.workflow_type.as_str(), item.id.as_str());
+        let (_, events) = self.read(&key).await?;
+        let folded = Folded::of(&events);
+        let signal_id = job.signal_id();
+        if folded.signals.iter().any(|signal| signal.signal_id == signal_id) {
+            return Ok(Acted::Before);
+        }
+        let timer = self.declared_deadline(&key)?.timer;
+        let (true, Some(deadline)) = (waits_until(&folded, timer) == item.from, item.to) else {
+            let detail = "it does not wait for that deadline any more";
+            return Ok(Acted::Now(ItemOutcome::because(OutcomeOfItem::Changed, detail)));
         };
         let request = DeadlineRequest {
             workflow_type: item.workflow_type.clone(),
@@ -230,9 +244,8 @@ impl Client {
             deadline,
             reason: job.reason(),
             actor: job.request.actor.clone(),
-            // The same whenever the job asks: what was taken once is not taken again.
-            signal_id: Some(format!("{JOB_TYPE}/{}", job.run_id)),
+            signal_id: Some(signal_id),
         };
-        Ok(self.set_deadline(request).await?.into())
+        Ok(Acted::Now(self.set_deadline(request).await?.into()))
     }
 }

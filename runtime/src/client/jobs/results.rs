@@ -81,8 +81,10 @@ impl Client {
         if !faults.is_empty() {
             return Err(ClientError::Invalid(faults));
         }
-        let random = &self.engine().environment().random;
-        let id = id.unwrap_or_else(|| format!("{:016x}", random.next_u64()));
+        let environment = self.engine().environment();
+        // Sorts by time, as the list does then.
+        let new_id = || format!("{:012x}{:08x}", environment.clock.now().as_millis(), environment.random.next_u64() >> 32);
+        let id = id.unwrap_or_else(new_id);
         let text = |text: &str| Payload::of(text).map_err(|_| ClientError::Rejected);
         let mut attributes = BTreeMap::from([("action".to_owned(), text(request.action.as_str())?)]);
         if let Some(name) = &request.filter.workflow_type {

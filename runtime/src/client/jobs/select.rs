@@ -11,6 +11,7 @@ use crate::activity::{Activity, ActivityContext, ActivityFailure, ActivityOption
 use crate::client::attention::{HISTORIES_AT_ONCE, Place, StepInNeed, folded};
 use crate::client::list::stored_forms;
 use crate::client::{Client, ClientError, END_OF_TIME};
+use crate::history::Folded;
 use crate::store::{Filter, Listed, Loaded, Position};
 use crate::time::Timestamp;
 
@@ -126,15 +127,18 @@ impl Client {
         }
         // What declares no deadline, or does not wait for it now, has none that could be moved.
         let Ok(declared) = self.declared_deadline(key) else { return Vec::new() };
-        let timers = folded(loaded).timers;
-        let from = timers.values().find(|timer| timer.name.as_deref() == Some(declared.timer)).map(|timer| timer.fire_at);
-        let item = from.and_then(|from| {
+        let item = waits_until(&folded(loaded), declared.timer).and_then(|from| {
             let to = Some(job.moved(from)?);
             let (workflow_type, id) = (key.workflow_type().to_owned(), key.id().to_owned());
             Some(SelectedItem { workflow_type, id, number: None, name: None, failure: None, since: None, from: Some(from), to })
         });
         item.into_iter().collect()
     }
+}
+
+/// What a timer of this name waits for, if there is one.
+pub(super) fn waits_until(folded: &Folded, timer: &str) -> Option<Timestamp> {
+    folded.timers.values().find(|pending| pending.name.as_deref() == Some(timer)).map(|pending| pending.fire_at)
 }
 
 fn listing(job: &JobRequest) -> Filter {

@@ -9,6 +9,8 @@ mod act;
 mod request;
 mod results;
 mod select;
+#[cfg(test)]
+mod tests;
 mod workflow;
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};

@@ -13,7 +13,7 @@ use overdue_runtime::{Payload, Timestamp};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Api, Node, Order, Reply, START, program, run};
+use crate::harness::{Answer, Api, Node, Order, Reply, START, outcome, program, run};
 
 const STEP: Duration = Duration::from_millis(100);
 
@@ -187,6 +187,26 @@ async fn an_item_that_is_not_as_it_was_selected_is_left_alone() {
     assert_eq!(decisions(&node, "s-2").await.len(), 1, "what the person decided");
     let expected = [("s-1".to_owned(), Some(OutcomeOfItem::Applied)), ("s-2".to_owned(), Some(OutcomeOfItem::Changed))];
     assert_eq!(outcomes(&node, &job).await, expected);
+}
+
+#[tokio::test]
+async fn what_waits_since_or_until_a_fraction_of_a_millisecond_is_still_as_it_was_selected() {
+    let node = Node::start().await;
+    node.pass(Duration::from_micros(1_234_567)).await;
+    stuck(&node, &["s-1"]).await;
+    // The order service is not due at a deadline that has passed: a second from now it is asked again.
+    node.shop.answers("cancel-order", [outcome("NOT_DUE", json!({ "payDeadline": START }))]);
+    node.place(&Order::bare("o-1").due(START)).await;
+    let waits_again =
+        |look: &Value| look["pendingTimers"][0]["fireAt"].as_str().is_some_and(|at| at > START.to_string().as_str());
+    node.until("o-1", "it waits again", waits_again).await;
+    let by = Some(Shift { by: Duration::from_secs(3600), earlier: false });
+    let request = JobRequest::new(JobAction::MoveDeadline, JobFilter::default(), "the shop is late", "dana");
+
+    for request in [JobRequest { by, ..request }, retry(10)] {
+        let job = start(&node, &request).await;
+        assert_eq!(ended(&node, &job).await.progress.outcomes, [(OutcomeOfItem::Applied, 1)].into(), "{request:?}");
+    }
 }
 
 // That it is durable, and slow enough.

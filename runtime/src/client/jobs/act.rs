@@ -18,6 +18,7 @@ use crate::engine::OperatorAction;
 use crate::history::{Event, EventKind, Folded};
 use crate::id::{RunId, WorkflowKey};
 use crate::payload::Payload;
+use crate::time::Timestamp;
 
 /// How long a batch may take, its pauses included.
 const BATCH_TIME_MAX: Duration = Duration::from_secs(300);
@@ -188,6 +189,11 @@ impl Job {
     }
 }
 
+/// Whether an item still has the instant that it was selected with: what was selected is kept to the millisecond.
+fn is_same(now: Option<Timestamp>, selected: Option<Timestamp>) -> bool {
+    now.zip(selected).is_some_and(|(now, selected)| now.as_millis() == selected.as_millis())
+}
+
 enum Acted {
     /// By an attempt of the batch that was cut off.
     Before,
@@ -216,7 +222,7 @@ impl Client {
         }
         let folded = Folded::of(&events);
         let now = folded.activities.get(&number).and_then(|activity| step(&key, number, activity));
-        if now.is_none_or(|now| Some(now.since) != item.since) {
+        if now.is_none_or(|now| !is_same(Some(now.since), item.since)) {
             let detail = "it does not wait for a person any more, or did something else since";
             return Ok(Acted::Now(ItemOutcome::because(OutcomeOfItem::Changed, detail)));
         }
@@ -234,7 +240,7 @@ impl Client {
             return Ok(Acted::Before);
         }
         let timer = self.declared_deadline(&key)?.timer;
-        let (true, Some(deadline)) = (waits_until(&folded, timer) == item.from, item.to) else {
+        let (true, Some(deadline)) = (is_same(waits_until(&folded, timer), item.from), item.to) else {
             let detail = "it does not wait for that deadline any more";
             return Ok(Acted::Now(ItemOutcome::because(OutcomeOfItem::Changed, detail)));
         };

@@ -123,6 +123,8 @@ async fn ask_well(api: &Api, method: &str, route: &str) -> u16 {
         (path, json!({ "input": Order::new("nobody").input() }))
     } else if route.contains("signals") {
         (path.replace("{name}", "payment-failed"), json!({ "payload": { "reason": "r" } }))
+    } else if route.ends_with("/deadline") {
+        (path, json!({ "deadline": START, "reason": "r" }))
     } else {
         (path, json!({ "reason": "r", "result": {} }))
     };

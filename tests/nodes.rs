@@ -356,3 +356,58 @@ async fn the_demo_on_three_nodes_that_are_killed_in_turn_ends_without_a_violatio
     assert_eq!((&report["nodes"], &report["kills"], &report["orders"]), (&json!(3), &json!(3), &json!(150)));
     assert_eq!((&report["violations"], &report["duplicate_effects"]), (&json!(0), &json!(0)), "{report}");
 }
+
+#[tokio::test]
+async fn a_bulk_job_outlives_the_node_that_it_runs_on_and_acts_once_on_the_orders_of_all_nodes() {
+    let cluster = database();
+    let city = City::of_nodes(3, &cluster.url("postgres")).await;
+    city.spread(&cluster, 3).await;
+    let placed: Vec<String> = (0..24).map(|n| format!("moved-{n}")).collect();
+    let hours = |hours: i64| Timestamp::now() + jiff::SignedDuration::from_hours(hours);
+    for id in &placed {
+        city.place(id, hours(1)).await;
+    }
+    let body = json!({
+        "action": "set-deadline", "deadline": format!("{:.3}", hours(2)), "filter": { "type": "order-timeout" }, "reason": "a drill",
+        "perSecond": 5,
+    });
+    let started = city.server.ask(Method::POST, "/v1/jobs", Some(&body)).await;
+    assert_eq!(started.status, 201, "{started:?}");
+    let job = started.json()["id"].as_str().unwrap().to_owned();
+    let moved = async || {
+        let mut moved = 0;
+        for id in &placed {
+            let history = city.server.history("order-timeout", id).await;
+            let signals = history.iter().filter(|event| event["name"] == "set-deadline").count();
+            assert!(signals <= 1, "{id}: {history:?}");
+            moved += signals;
+        }
+        moved
+    };
+    let until = Instant::now() + PATIENCE;
+    while moved().await < 3 {
+        assert!(Instant::now() < until, "the job does not begin");
+    }
+
+    let shard = i16::try_from(overdue_runtime::shard_of(&job, 64)).unwrap();
+    let owner = "SELECT n.url FROM overdue.shards AS s JOIN overdue.nodes AS n ON n.node_id = s.node_id WHERE s.shard = $1";
+    let mut session = cluster.connect("postgres").await;
+    let owner: String = sqlx::query_scalar(owner).bind(shard).fetch_one(&mut session).await.unwrap();
+    for server in city.server.all() {
+        if server.url().await == owner {
+            server.kill().await;
+        }
+    }
+    assert!(moved().await < 24, "it is killed in the middle");
+
+    let ended = loop {
+        let view = city.server.get(&format!("/v1/jobs/{job}")).await;
+        if view["status"] != "running" {
+            break view;
+        }
+        assert!(Instant::now() < until, "{view}");
+        sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!((&ended["status"], &ended["outcomes"]), (&json!("completed"), &json!({ "applied": 24 })), "{ended}");
+    assert_eq!(moved().await, 24);
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use overdue_activities::{DownstreamConfig, init_crypto};
 use overdue_runtime::activity::ActivityRegistry;
 use overdue_runtime::client::{
-    ActionOutcome, Client, ClientError, Explanation, SignalOutcome, SignalRequest, StartRequest, StartResponse,
+    ActionOutcome, Client, ClientError, Explanation, Jobs, SignalOutcome, SignalRequest, StartRequest, StartResponse,
 };
 use overdue_runtime::engine::breaker::{BreakerName, Breakers, Setting};
 use overdue_runtime::engine::{Clock, Engine, EngineConfig, Environment, OperatorAction, Registries};
@@ -108,8 +108,11 @@ async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, 
     (setup.tell)(&mut code.sinks, environment);
     let breakers = register_calls(&mut code.activities, shop, setup, environment);
     code.breakers = Some(breakers.clone());
+    let jobs = Jobs::register(&mut code);
     let engine = Engine::start(Arc::clone(store), code, environment.clone(), setup.engine.clone()).await.unwrap();
-    (Client::new(engine), breakers)
+    let client = Client::new(engine);
+    jobs.attach(&client);
+    (client, breakers)
 }
 
 fn register_calls(activities: &mut ActivityRegistry, shop: &Shop, setup: &Setup, environment: &Environment) -> Breakers {

@@ -49,7 +49,7 @@ pub(super) async fn decide(
 }
 
 /// Asks, and shows the outcome.
-async fn act(connection: &Connection, route: &str, body: &str) -> Result<ExitCode, Failure> {
+pub(super) async fn act(connection: &Connection, route: &str, body: &str) -> Result<ExitCode, Failure> {
     let answer = Remote::new(connection)?.ask(Method::POST, route, Some(body)).await?;
     if connection.json {
         anstream::println!("{}", answer.body);

@@ -1,10 +1,15 @@
 //! The commands and their arguments.
 
+mod deadlines;
+mod jobs;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(super) use self::deadlines::{DeadlinesArgs, DeadlinesTask, ForecastArgs, SetArgs};
+pub(super) use self::jobs::{AttentionArgs, JobListArgs, JobStartArgs, JobsArgs, JobsTask, StepFilter};
 use crate::duration::parse_duration;
 
 #[derive(Parser)]
@@ -56,6 +61,12 @@ pub(super) enum Task {
     Resolve(ResolveArgs),
     /// Decide that an activity is not to be done
     Skip(DecideArgs),
+    /// List the steps that wait for a person
+    Attention(AttentionArgs),
+    /// Do one thing with many workflows: durable, at a rate, with a dry run and a result for each
+    Jobs(JobsArgs),
+    /// List what is due when, count it ahead, and move deadlines
+    Deadlines(DeadlinesArgs),
     /// List circuit breakers, and open or close them by hand
     Breaker(BreakerArgs),
     /// List events that those outside do not have yet; have them sent, or not
@@ -164,6 +175,9 @@ pub(super) struct ListArgs {
     /// Only workflows with a step that waits for a person
     #[arg(long)]
     pub(super) needs_attention: bool,
+    /// Only open workflows that are due at this time (RFC 3339) or later
+    #[arg(long, value_name = "TIME")]
+    pub(super) due_after: Option<String>,
     /// Only open workflows that are due before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub(super) due_before: Option<String>,

@@ -5,10 +5,13 @@
 
 mod actions;
 mod args;
+mod attention;
 mod breakers;
 mod config;
 mod copy;
+mod deadlines;
 mod follow;
+mod jobs;
 mod outbox;
 mod program;
 mod remote;

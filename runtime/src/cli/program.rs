@@ -9,7 +9,10 @@ use futures::future::LocalBoxFuture;
 
 use super::args::{Cli, Task};
 use super::config::Config;
-use super::{actions, breakers, copy, follow, outbox, replay, serve, show, start, store, tokens, verify};
+use super::{
+    actions, attention, breakers, copy, deadlines, follow, jobs, outbox, replay, serve, show, start, store, tokens, verify,
+};
+use crate::client::Jobs;
 use crate::engine::{Environment, Registries};
 
 /// Why a command failed, for a person.
@@ -87,7 +90,7 @@ impl Program {
             Task::Describe(target) => show::describe(&connection, &target).await,
             Task::Explain(target) => show::explain(&connection, &target).await,
             Task::History(args) => follow::run(&connection, args).await,
-            Task::List(args) => show::list(&connection, args).await,
+            Task::List(args) => show::list(&connection, "/v1/workflows", args).await,
             Task::Cancel(args) => actions::end(&connection, "cancel", args).await,
             Task::Terminate(args) => actions::end(&connection, "terminate", args).await,
             Task::Retry(args) => actions::decide(&connection, "retry", args, None).await,
@@ -96,6 +99,9 @@ impl Program {
                 actions::decide(&connection, "resolve", args.decision, Some(result)).await
             }
             Task::Skip(args) => actions::decide(&connection, "skip", args, None).await,
+            Task::Attention(args) => attention::run(&connection, args).await,
+            Task::Jobs(args) => jobs::run(&connection, args).await,
+            Task::Deadlines(args) => deadlines::run(&connection, args).await,
             Task::Breaker(args) => breakers::run(&connection, args).await,
             Task::Outbox(args) => outbox::run(&connection, args).await,
             Task::Token(args) => tokens::run(&connection, args).await,
@@ -122,15 +128,18 @@ impl Program {
         self.name
     }
 
-    pub(super) fn code(&self, config: &Config, environment: &Environment) -> Result<Registries, Failure> {
+    /// The program's code, and what carries out bulk jobs once a client is attached.
+    pub(super) fn code(&self, config: &Config, environment: &Environment) -> Result<(Registries, Jobs), Failure> {
         let mut code = Registries::default();
+        let jobs = Jobs::register(&mut code);
         (self.register)(config, environment, &mut code)?;
-        Ok(code)
+        Ok((code, jobs))
     }
 
     /// As much of it as can be had without a configuration: enough to read histories with, not to call anybody.
     pub(super) fn code_to_read(&self, config: &Config, environment: &Environment) -> Registries {
         let mut code = Registries::default();
+        Jobs::register(&mut code);
         // What is missing is only what the calls need; a type that did not get so far counts as unknown.
         let _ = (self.register)(config, environment, &mut code);
         code

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;
 
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -64,7 +64,22 @@ impl Remote {
 
     /// Asks, and gives the answer if it is a 2xx.
     pub(super) async fn ask(&self, method: Method, path: &str, body: Option<&str>) -> Result<Answer, Failure> {
-        let response = self.send(method, path, body, Some(ANSWER_MAX)).await?;
+        self.ask_keyed(method, path, body, None).await
+    }
+
+    /// The same, under an `Idempotency-Key`.
+    pub(super) async fn ask_keyed(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&str>,
+        key: Option<&str>,
+    ) -> Result<Answer, Failure> {
+        let mut request = self.request(method, path, body, Some(ANSWER_MAX));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let response = self.answered(request).await?;
         let status = response.status();
         let body = response.text().await?;
         if status.is_success() { Ok(Answer { status, body }) } else { Err(problem(status, &body)) }
@@ -77,6 +92,10 @@ impl Remote {
         body: Option<&str>,
         timeout: Option<Duration>,
     ) -> Result<Response, Failure> {
+        self.answered(self.request(method, path, body, timeout)).await
+    }
+
+    fn request(&self, method: Method, path: &str, body: Option<&str>, timeout: Option<Duration>) -> RequestBuilder {
         let mut request = self.http.request(method, format!("{}{path}", self.url));
         if let Some(timeout) = timeout {
             request = request.timeout(timeout);
@@ -90,6 +109,10 @@ impl Remote {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_owned());
         }
+        request
+    }
+
+    async fn answered(&self, request: RequestBuilder) -> Result<Response, Failure> {
         request.send().await.map_err(|error| {
             let why = if error.is_timeout() { "it does not answer" } else { "it cannot be reached" };
             format!("{}: {why}; is a server running there? (--url, or OVERDUE_URL)", self.url).into()

@@ -37,7 +37,7 @@ struct Fault {
 pub(super) async fn run(program: &Program, connection: &Connection, args: ReplayArgs) -> Result<ExitCode, Failure> {
     let config = Config::read(args.config.as_deref(), program.sections())?;
     let shards = config.engine().unwrap_or_else(|_| EngineSection::default()).shards;
-    let code = program.code(&config, &Environment::system())?;
+    let (code, _) = program.code(&config, &Environment::system())?;
     store::check_exists(&args.store).await?;
     let store = store::open(&args.store, shards).await?;
     let report = replay_all(store.as_ref(), &code, args.workflow_type).await;

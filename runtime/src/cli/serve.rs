@@ -25,7 +25,7 @@ pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, 
     section.retain = args.retain.or(section.retain);
     section.check()?;
     let environment = Environment::system();
-    let code = program.code(&config, &environment)?;
+    let (code, jobs) = program.code(&config, &environment)?;
     for check in &code.start_checks {
         check.check().await?;
     }
@@ -45,7 +45,9 @@ pub(super) async fn run(program: &Program, args: ServeArgs) -> Result<ExitCode, 
         tracing::warn!("other nodes cannot forward requests to this one: say where it is reached with --advertise");
     }
     let engine = Engine::start(store, code, environment, EngineConfig { url, ..section.engine() }).await?;
-    let server = match Server::on(Client::new(engine.clone()), listener).await {
+    let client = Client::new(engine.clone());
+    jobs.attach(&client);
+    let server = match Server::on(client, listener).await {
         Ok(server) => server,
         Err(error) => {
             engine.drain().await;

@@ -92,7 +92,8 @@ pub(super) async fn explain(connection: &Connection, target: &Target) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn list(connection: &Connection, args: ListArgs) -> Result<ExitCode, Failure> {
+/// Lists workflows, page after page, in the order of the route.
+pub(super) async fn list(connection: &Connection, route: &str, args: ListArgs) -> Result<ExitCode, Failure> {
     #[derive(Deserialize)]
     struct Page {
         workflows: Vec<Box<RawValue>>,
@@ -105,8 +106,8 @@ pub(super) async fn list(connection: &Connection, args: ListArgs) -> Result<Exit
     let limit = args.limit.clamp(1, PAGE_MAX);
     let mut shown = 0;
     loop {
-        let route = format!("/v1/workflows?{}", query(&args, limit, cursor.as_deref())?);
-        let answer = remote.ask(Method::GET, &route, None).await?;
+        let page = format!("{route}?{}", query(&args, limit, cursor.as_deref())?);
+        let answer = remote.ask(Method::GET, &page, None).await?;
         let page: Page = serde_json::from_str(&answer.body)?;
         for raw in page.workflows.iter().take(args.limit - shown) {
             shown += 1;
@@ -141,7 +142,12 @@ pub(super) async fn list(connection: &Connection, args: ListArgs) -> Result<Exit
 fn query(args: &ListArgs, limit: usize, cursor: Option<&str>) -> Result<String, Failure> {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair("limit", &limit.to_string());
-    for (name, value) in [("type", &args.workflow_type), ("status", &args.status), ("due_before", &args.due_before)] {
+    for (name, value) in [
+        ("type", &args.workflow_type),
+        ("status", &args.status),
+        ("due_after", &args.due_after),
+        ("due_before", &args.due_before),
+    ] {
         if let Some(value) = value {
             query.append_pair(name, value);
         }
@@ -161,7 +167,7 @@ fn query(args: &ListArgs, limit: usize, cursor: Option<&str>) -> Result<String, 
     Ok(query.finish())
 }
 
-fn table(header: &[&str]) -> Table {
+pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     if !header.is_empty() {
@@ -170,7 +176,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn run(program: &Program, connection: &Connection, args: Verify
     let scan = config.engine().unwrap_or_else(|_| EngineSection::default()).scan;
     let environment = Environment::system();
     let code = match args.config {
-        Some(_) => program.code(&config, &environment)?,
+        Some(_) => program.code(&config, &environment)?.0,
         None => program.code_to_read(&config, &environment),
     };
     let store = store::open_to_look(&args.store).await?;

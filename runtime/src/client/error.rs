@@ -52,7 +52,7 @@ pub enum ClientError {
 
 impl ClientError {
     pub(crate) fn unknown_type(found: &str, workflows: &WorkflowRegistry) -> Self {
-        Self::UnknownType { found: found.to_owned(), known: workflows.types().collect::<Vec<_>>().join(", ") }
+        Self::UnknownType { found: found.to_owned(), known: workflows.open_types().collect::<Vec<_>>().join(", ") }
     }
 
     pub(crate) fn invalid_id(error: &InvalidId) -> Self {

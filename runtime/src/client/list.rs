@@ -3,6 +3,7 @@
 //! A cursor holds the position and a hash of the filter and limit that it was made for, so that it cannot be used with others.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -14,6 +15,9 @@ use crate::payload::{InvalidField, Payload};
 use crate::store::{AttributeValue, Filter, Listed, Position, Status};
 use crate::time::Timestamp;
 
+/// Later than every stored instant.
+pub(crate) const END_OF_TIME: Timestamp = Timestamp::from_micros(i64::MAX);
+
 /// Which executions to list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListQuery {
@@ -23,6 +27,8 @@ pub struct ListQuery {
     pub status: Option<Status>,
     /// With, or without, a step that waits for a person.
     pub needs_attention: Option<bool>,
+    /// Open, and due at this instant or later.
+    pub due_after: Option<Timestamp>,
     /// Open, and due before this.
     pub due_before: Option<Timestamp>,
     /// With these search attributes; a text matches a text, a number or a truth value that is spelled so.
@@ -38,7 +44,7 @@ pub struct ListQuery {
 /// A page of executions.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct WorkflowPage {
-    /// The executions, by type and id, or by `wakeAt` when the query has `due_before`.
+    /// The executions, by type and id, or by `wakeAt` when the query has `due_after` or `due_before`.
     pub workflows: Vec<ListedWorkflow>,
     /// Pass it as `cursor` to read on; `None` on the last page.
     pub next: Option<String>,
@@ -71,8 +77,13 @@ pub struct ListedWorkflow {
     pub retired: bool,
 }
 
+/// The cursors of one query.
+pub(super) struct Cursor {
+    fingerprint: String,
+}
+
 #[derive(Serialize, Deserialize)]
-struct Cursor {
+struct Written {
     query: String,
     at: Option<i64>,
     r#type: String,
@@ -88,18 +99,19 @@ impl Client {
         if query.limit == 0 || query.limit > PAGE_MAX {
             return Err(malformed("limit", &format!("1 to {PAGE_MAX}")));
         }
-        let fingerprint = fingerprint(query);
-        let after = query.cursor.as_deref().map(|cursor| read_cursor(cursor, &fingerprint)).transpose()?;
+        let cursor = Cursor::of(&ListQuery { cursor: None, ..query.clone() });
+        let after = query.cursor.as_deref().map(|text| cursor.read(text)).transpose()?;
+        let after = after.or_else(|| query.due_after.map(Position::at));
         let filter = Filter {
             workflow_type: query.workflow_type.clone(),
             status: query.status,
             needs_attention: query.needs_attention,
-            due_before: query.due_before,
+            due_before: query.due_before.or(query.due_after.and(Some(END_OF_TIME))),
             attributes: query.attributes.iter().map(|(name, value)| (name.clone(), stored_forms(value))).collect(),
             visible_types: query.visible_types.clone(),
         };
         let page = self.engine().store().list(&filter, after.as_ref(), query.limit).await?;
-        let next = page.next.map(|position| write_cursor(&position, fingerprint)).transpose()?;
+        let next = page.next.map(|position| cursor.write(&position)).transpose()?;
         Ok(WorkflowPage { workflows: page.rows.into_iter().map(view).collect(), next })
     }
 }
@@ -121,7 +133,7 @@ fn view(listed: Listed) -> ListedWorkflow {
 }
 
 /// What a query's text may mean as a stored value.
-fn stored_forms(text: &str) -> Vec<String> {
+pub(super) fn stored_forms(text: &str) -> Vec<String> {
     let mut forms = vec![AttributeValue::Text(text.to_owned()).stored()];
     if let Ok(truth) = text.parse() {
         forms.push(AttributeValue::Bool(truth).stored());
@@ -134,29 +146,31 @@ fn stored_forms(text: &str) -> Vec<String> {
     forms
 }
 
-fn fingerprint(query: &ListQuery) -> String {
-    let bound = ListQuery { cursor: None, ..query.clone() };
-    hex::encode(&Sha256::digest(format!("{bound:?}").as_bytes())[..8])
-}
+impl Cursor {
+    /// Those of `query`, which holds no cursor itself.
+    pub(super) fn of(query: &impl Debug) -> Self {
+        Self { fingerprint: hex::encode(&Sha256::digest(format!("{query:?}").as_bytes())[..8]) }
+    }
 
-fn write_cursor(position: &Position, query: String) -> Result<String, ClientError> {
-    let cursor = Cursor {
-        query,
-        at: position.wake_at.map(Timestamp::as_micros),
-        r#type: position.workflow_type.clone(),
-        id: position.id.clone(),
-    };
-    serde_json::to_vec(&cursor).map(hex::encode).map_err(|_| ClientError::Rejected)
-}
+    pub(super) fn write(&self, position: &Position) -> Result<String, ClientError> {
+        let written = Written {
+            query: self.fingerprint.clone(),
+            at: position.wake_at.map(Timestamp::as_micros),
+            r#type: position.workflow_type.clone(),
+            id: position.id.clone(),
+        };
+        serde_json::to_vec(&written).map(hex::encode).map_err(|_| ClientError::Rejected)
+    }
 
-fn read_cursor(text: &str, query: &str) -> Result<Position, ClientError> {
-    let cursor: Option<Cursor> = hex::decode(text).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    match cursor {
-        Some(cursor) if cursor.query == query => {
-            Ok(Position { wake_at: cursor.at.map(Timestamp::from_micros), workflow_type: cursor.r#type, id: cursor.id })
+    pub(super) fn read(&self, text: &str) -> Result<Position, ClientError> {
+        let written: Option<Written> = hex::decode(text).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        match written {
+            Some(Written { query, at, r#type, id }) if query == self.fingerprint => {
+                Ok(Position { wake_at: at.map(Timestamp::from_micros), workflow_type: r#type, id })
+            }
+            Some(_) => Err(malformed("cursor", "it belongs to another filter or limit; begin again without it")),
+            None => Err(malformed("cursor", "not a cursor of this list; begin again without it")),
         }
-        Some(_) => Err(malformed("cursor", "it belongs to another filter or limit; begin again without it")),
-        None => Err(malformed("cursor", "not a cursor of this list; begin again without it")),
     }
 }
 

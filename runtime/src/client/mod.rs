@@ -2,9 +2,12 @@
 //!
 //! Every answer that says yes is given after the commit that holds what was asked.
 
+mod attention;
+mod deadlines;
 mod describe;
 mod error;
 mod explain;
+mod jobs;
 mod list;
 mod operate;
 mod outbox;
@@ -20,9 +23,16 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Semaphore;
 
+pub use attention::{AttentionFilter, AttentionPage, AttentionQuery, BY_HAND, StepInNeed};
+pub use deadlines::{DeadlineForecast, DeadlineRequest, DueMinute, FORECAST_MINUTES_MAX, FORECAST_ROWS_MAX, ForecastQuery};
 pub use describe::{ActivityState, Description, Link, PendingActivityView, PendingTimerView};
 pub use error::ClientError;
 pub use explain::Explanation;
+pub use jobs::{
+    ItemOutcome, JOB_ITEMS_MAX, JOB_PER_SECOND_DEFAULT, JOB_PER_SECOND_MAX, JOB_TYPE, JobAction, JobFilter, JobItem, JobItems,
+    JobPhase, JobProgress, JobRequest, JobView, Jobs, OutcomeOfItem, SelectedItem, Shift,
+};
+pub(crate) use list::END_OF_TIME;
 pub use list::{ListQuery, ListedWorkflow, WorkflowPage};
 pub use operate::ActionOutcome;
 pub(crate) use operate::check_reason;

@@ -41,6 +41,13 @@ impl Client {
     /// # Errors
     /// [`ClientError`]; [`ClientError::Unavailable`] leaves open whether it was started: repeat the request.
     pub async fn start(&self, request: StartRequest) -> Result<StartResponse, ClientError> {
+        let workflows = &self.engine().code().workflows;
+        request.check_is_open(workflows).map_err(|refused| refused_start(refused, workflows))?;
+        self.start_unasked(request).await
+    }
+
+    /// Starts a workflow of any type, also one that callers cannot start.
+    pub(super) async fn start_unasked(&self, request: StartRequest) -> Result<StartResponse, ClientError> {
         let engine = self.engine();
         let start = self.check_start(request)?;
         let hash = start.request_hash;

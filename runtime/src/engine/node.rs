@@ -301,7 +301,7 @@ fn declared(code: &Registries) -> Vec<DeclaredType> {
             .map(Into::into)
             .collect(),
     };
-    code.workflows.types().map(declared).collect()
+    code.workflows.open_types().map(declared).collect()
 }
 
 /// One incarnation after another, until the node is drained or has to stop.

@@ -10,6 +10,7 @@ use crate::id::{InvalidId, RunId, WorkflowKey, check_id};
 use crate::payload::{InvalidField, Payload};
 use crate::store::{AttributeValue, RequestedStart};
 use crate::time::Timestamp;
+use crate::workflow::WorkflowRegistry;
 
 /// The most search attributes of one execution.
 const ATTRIBUTES_MAX: usize = 20;
@@ -105,6 +106,17 @@ impl Start {
 }
 
 impl StartRequest {
+    /// Refuses a type that only the program itself starts.
+    pub(crate) fn check_is_open(&self, workflows: &WorkflowRegistry) -> Result<(), StartRefused> {
+        match workflows.get(&self.workflow_type) {
+            Some(workflow) if !workflow.is_open_to_callers() => {
+                let message = format!("workflows of type {} are started by the program alone", self.workflow_type);
+                Err(StartRefused::Invalid(vec![InvalidField::new("type", message)]))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The request that was left in the store.
     pub(crate) fn of(requested: &RequestedStart) -> Result<Self, StartRefused> {
         let malformed = |field: &str, message: String| StartRefused::Invalid(vec![InvalidField::new(field, message)]);

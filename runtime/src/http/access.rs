@@ -36,7 +36,7 @@ pub enum Scope {
     Signal,
     /// Look.
     Read,
-    /// Cancel, terminate, retry, resolve, skip.
+    /// Cancel, terminate, retry, resolve, skip, move deadlines, one or many.
     Operate,
     /// Make and revoke tokens.
     Admin,
@@ -83,6 +83,15 @@ pub const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/v1/workflows/{type}/{id}/activities/{number}/retry", Need::Scope(Scope::Operate)),
     ("POST", "/v1/workflows/{type}/{id}/activities/{number}/resolve", Need::Scope(Scope::Operate)),
     ("POST", "/v1/workflows/{type}/{id}/activities/{number}/skip", Need::Scope(Scope::Operate)),
+    ("GET", "/v1/deadlines", Need::Scope(Scope::Read)),
+    ("GET", "/v1/deadlines/forecast", Need::Scope(Scope::Read)),
+    ("POST", "/v1/workflows/{type}/{id}/deadline", Need::Scope(Scope::Operate)),
+    ("GET", "/v1/attention", Need::Scope(Scope::Read)),
+    ("POST", "/v1/jobs", Need::Scope(Scope::Operate)),
+    ("GET", "/v1/jobs", Need::Scope(Scope::Read)),
+    ("GET", "/v1/jobs/{id}", Need::Scope(Scope::Read)),
+    ("GET", "/v1/jobs/{id}/items", Need::Scope(Scope::Read)),
+    ("POST", "/v1/jobs/{id}/cancel", Need::Scope(Scope::Operate)),
     ("GET", "/v1/breakers", Need::Scope(Scope::Read)),
     ("POST", "/v1/breakers/{downstream}/open", Need::Scope(Scope::Operate)),
     ("POST", "/v1/breakers/{downstream}/close", Need::Scope(Scope::Operate)),

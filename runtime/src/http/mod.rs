@@ -6,11 +6,14 @@
 mod access;
 #[cfg(feature = "fault-injection")]
 mod answered;
+mod attention;
 mod breakers;
 mod bulk;
+mod deadlines;
 mod docs;
 mod health;
 mod history;
+mod jobs;
 mod list;
 mod operate;
 mod outbox;
@@ -69,6 +72,14 @@ fn documented() -> OpenApiRouter<Api> {
         .routes(routes!(operate::retry))
         .routes(routes!(operate::resolve))
         .routes(routes!(operate::skip))
+        .routes(routes!(deadlines::list))
+        .routes(routes!(deadlines::forecast))
+        .routes(routes!(deadlines::set))
+        .routes(routes!(attention::list))
+        .routes(routes!(jobs::start, jobs::list))
+        .routes(routes!(jobs::show))
+        .routes(routes!(jobs::items))
+        .routes(routes!(jobs::cancel))
         .routes(routes!(breakers::list))
         .routes(routes!(breakers::open))
         .routes(routes!(breakers::close))

@@ -35,7 +35,7 @@ pub(super) struct ActivityBody {
 /// What became of it.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Acted {
-    outcome: ActionOutcome,
+    pub(super) outcome: ActionOutcome,
 }
 
 /// Asks a workflow to stop; what that means is the workflow's decision.

@@ -1,7 +1,7 @@
 //! A process's connections to the simulated database: what it asks for, and what it hears of it.
 
 mod gates;
-mod outbox;
+mod reads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

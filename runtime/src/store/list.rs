@@ -70,6 +70,14 @@ pub struct Position {
     pub id: String,
 }
 
+impl Position {
+    /// The beginning of what is due at an instant or later, for a page that is ordered by time.
+    pub fn at(wake_at: Timestamp) -> Self {
+        // Types and ids are not empty, so the empty ones are before all.
+        Self { wake_at: Some(wake_at), workflow_type: String::new(), id: String::new() }
+    }
+}
+
 /// A listed execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {

@@ -8,6 +8,7 @@ mod audit;
 #[cfg(test)]
 mod conformance;
 mod error;
+mod forecast;
 mod gates;
 mod list;
 mod membership;
@@ -29,6 +30,7 @@ use serde::Serialize;
 
 pub use audit::{Belonging, Roster, RunPlace, Stray, StrayPlace};
 pub use error::{CommitError, StoreError};
+pub use forecast::{DueCount, Forecasts};
 pub use gates::{CONTROL_BYTES_MAX, CONTROLS_MAX, Control, Gates};
 pub use list::{AttributeValue, Filter, Listed, Page, Position};
 pub use membership::{Fence, Member, Membership, NewNode, Owner, Sharing};
@@ -226,13 +228,14 @@ pub struct Token {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A database that keeps executions. What is read of its outbox stands in [`Outbox`], what holds calls back in [`Gates`].
+/// A database that keeps executions. What is read of its outbox stands in [`Outbox`], what is counted in [`Forecasts`], what holds
+/// calls back in [`Gates`].
 ///
 /// # Errors
 /// Every method fails with [`StoreError`] when the database does not answer; what was not committed is then not there,
 /// but for [`CommitError::Unknown`].
 #[async_trait]
-pub trait Store: Outbox + Gates + Send + Sync + 'static {
+pub trait Store: Outbox + Forecasts + Gates + Send + Sync + 'static {
     /// What this store is.
     fn facts(&self) -> &StoreFacts;
 

@@ -4,6 +4,7 @@
 //! Every read walks over everything. Nothing survives the value itself.
 
 mod audit;
+mod forecast;
 mod gates;
 mod image;
 mod list;

@@ -1,4 +1,4 @@
-//! What a workflow type declares about itself: its signals, its steps by hand, what happens to late signals.
+//! What a workflow type declares about itself: its signals, its deadline, its steps by hand, what happens to late signals.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -68,6 +68,39 @@ fn check_signal<S: Signal>(payload: &Payload) -> Result<CheckedSignal, Vec<Inval
     signal.check()?;
     let identity = signal.identity().as_ref().unwrap_or(payload).canonical_hash();
     Ok(CheckedSignal { subject: signal.subject(), identity })
+}
+
+/// A deadline as a person sets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDeadline {
+    /// When the execution is to be due: later than it is now, or earlier.
+    pub deadline: Timestamp,
+    /// Why.
+    pub reason: String,
+    /// Who.
+    pub actor: String,
+}
+
+/// The declaration of a deadline that can be moved: the timer that waits for it, and the signal that moves it.
+#[derive(Clone, Copy)]
+pub struct DeadlineDeclaration {
+    /// What the workflow calls the timer, such as `payDeadline`.
+    pub timer: &'static str,
+    /// Name of the signal.
+    pub signal: &'static str,
+    payload: fn(NewDeadline) -> Result<Payload, serde_json::Error>,
+}
+
+impl DeadlineDeclaration {
+    /// Declares that the signal `S`, one of the type's [`signals`](super::Workflow::signals), moves what `timer` waits for.
+    pub fn of<S: Signal + From<NewDeadline>>(timer: &'static str) -> Self {
+        Self { timer, signal: S::NAME, payload: |new| Payload::of(&S::from(new)) }
+    }
+
+    /// The signal's payload for this deadline.
+    pub(crate) fn payload(&self, new: NewDeadline) -> Result<Payload, serde_json::Error> {
+        (self.payload)(new)
+    }
 }
 
 /// The declaration of a step that is left to a person.

@@ -23,7 +23,10 @@ use serde::de::DeserializeOwned;
 pub use calls::{ActivityCall, ByHandCall, ByHandOutcome, CallOptions};
 pub use combine::{Either, join, join_all, race};
 pub use context::{Shielded, WorkflowContext};
-pub use declare::{ByHandStep, CheckedSignal, LateStart, Lateness, Signal, SignalDeclaration, SignalView, StepInTrouble};
+pub use declare::{
+    ByHandStep, CheckedSignal, DeadlineDeclaration, LateStart, Lateness, NewDeadline, Signal, SignalDeclaration, SignalView,
+    StepInTrouble,
+};
 pub use emit::{EVENT_DATA_BYTES_MAX, EVENT_NAME_BYTES_MAX, EmitRefused, Emitted, InvalidEventName, check_event_name};
 pub use error::{ActivityError, Cancelled, WorkflowError};
 pub use late_signal::LATE_SIGNAL_TYPE;
@@ -68,6 +71,11 @@ pub trait Workflow: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether callers may start it. One that only the program itself starts is refused at every door.
+    fn is_open_to_callers(&self) -> bool {
+        true
+    }
+
     /// The steps that it leaves to a person, with the results that they may give.
     fn by_hand_steps(&self) -> Vec<ByHandStep> {
         Vec::new()
@@ -87,6 +95,11 @@ pub trait Workflow: Send + Sync + 'static {
 
     /// The signal that a cancel request is turned into; without one, the context's futures are cancelled.
     fn cancel_signal(&self, _reason: &str, _actor: &str) -> Option<(&'static str, Payload)> {
+        None
+    }
+
+    /// The deadline that it waits for, and the signal by which a person moves it; without one, nobody can.
+    fn deadline(&self) -> Option<DeadlineDeclaration> {
         None
     }
 

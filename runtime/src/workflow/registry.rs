@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use super::Workflow;
 use super::context::WorkflowContext;
-use super::declare::{ByHandStep, LateStart, SignalDeclaration, SignalView, StepInTrouble};
+use super::declare::{ByHandStep, DeadlineDeclaration, LateStart, SignalDeclaration, SignalView, StepInTrouble};
 use super::emit::Emitted;
 use super::error::WorkflowError;
 use super::late_signal::LateSignal;
@@ -24,6 +24,8 @@ pub trait ErasedWorkflow: Send + Sync + 'static {
     /// # Errors
     /// The fields that are not as they must be.
     fn check(&self, key: &WorkflowKey, input: &Payload) -> Result<(), Vec<InvalidField>>;
+    /// Whether callers may start it.
+    fn is_open_to_callers(&self) -> bool;
     /// The declared signal of this name.
     fn signal(&self, name: &str) -> Option<SignalDeclaration>;
     /// The names of its signals.
@@ -32,6 +34,8 @@ pub trait ErasedWorkflow: Send + Sync + 'static {
     fn by_hand_step(&self, name: &str) -> Option<ByHandStep>;
     /// The signal that a cancel request is turned into.
     fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)>;
+    /// The deadline that it waits for, and the signal by which a person moves it.
+    fn deadline(&self) -> Option<DeadlineDeclaration>;
     /// What those outside are told when a step needs a person.
     fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted>;
     /// The execution that acts on a late signal.
@@ -55,6 +59,10 @@ impl<W: Workflow> ErasedWorkflow for Erased<W> {
         self.0.check(key, &input)
     }
 
+    fn is_open_to_callers(&self) -> bool {
+        self.0.is_open_to_callers()
+    }
+
     fn signal(&self, name: &str) -> Option<SignalDeclaration> {
         self.0.signals().into_iter().find(|signal| signal.name == name)
     }
@@ -69,6 +77,10 @@ impl<W: Workflow> ErasedWorkflow for Erased<W> {
 
     fn cancel_signal(&self, reason: &str, actor: &str) -> Option<(&'static str, Payload)> {
         self.0.cancel_signal(reason, actor)
+    }
+
+    fn deadline(&self) -> Option<DeadlineDeclaration> {
+        self.0.deadline()
     }
 
     fn attention_event(&self, key: &WorkflowKey, input: &Payload, step: &StepInTrouble<'_>) -> Option<Emitted> {
@@ -125,6 +137,11 @@ impl WorkflowRegistry {
     /// The workflow of this type.
     pub fn get(&self, workflow_type: &str) -> Option<&Arc<dyn ErasedWorkflow>> {
         self.by_type.get(workflow_type)
+    }
+
+    /// The types that callers may start, in order.
+    pub fn open_types(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.by_type.iter().filter(|(_, workflow)| workflow.is_open_to_callers()).map(|(name, _)| *name)
     }
 
     /// All types, in order.

@@ -18,7 +18,7 @@ use super::closing::CloseEnd;
 use super::input::OrderInput;
 use super::paying::{PaymentState, Payments, Reviewed, Settled};
 use super::progress::{Account, Decision, Phase, Reason};
-use super::signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded};
+use super::signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded, SetDeadline};
 use super::{Kept, Verdict, telling};
 
 /// What runs beside the current step.
@@ -190,6 +190,11 @@ impl OrderRun {
                 Some(extend) if !self.is_past_waiting() && extend.pay_deadline > self.deadline => {
                     self.deadline = extend.pay_deadline
                 }
+                Some(_) => received.answer_late(),
+                None => {}
+            },
+            SetDeadline::NAME => match received.read::<SetDeadline>() {
+                Some(set) if !self.is_past_waiting() => self.deadline = set.pay_deadline,
                 Some(_) => received.answer_late(),
                 None => {}
             },

@@ -27,15 +27,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use overdue_runtime::workflow::{
-    ByHandStep, Emitted, LateStart, Signal, SignalDeclaration, SignalView, StepInTrouble, Workflow, WorkflowContext,
-    WorkflowError,
+    ByHandStep, DeadlineDeclaration, Emitted, LateStart, Signal, SignalDeclaration, SignalView, StepInTrouble, Workflow,
+    WorkflowContext, WorkflowError,
 };
 use overdue_runtime::{InvalidField, Payload, WorkflowKey};
 use serde::{Deserialize, Serialize};
 
 pub use input::{ClosePayment, OrderInput};
 pub use progress::{Decision, Phase, Progress, Reason, RefundStatus, RefundView};
-pub use signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded};
+pub use signals::{CancelOrder, ExtendDeadline, PaymentFailed, PaymentSucceeded, SetDeadline};
 
 pub(crate) use paying::{ReviewOrder, Settled, Settling, settle};
 pub(crate) use progress::Account;
@@ -112,7 +112,12 @@ impl Workflow for OrderTimeout {
             SignalDeclaration::of::<PaymentFailed>(),
             SignalDeclaration::of::<CancelOrder>(),
             SignalDeclaration::of::<ExtendDeadline>(),
+            SignalDeclaration::of::<SetDeadline>(),
         ]
+    }
+
+    fn deadline(&self) -> Option<DeadlineDeclaration> {
+        Some(DeadlineDeclaration::of::<SetDeadline>(waiting::PAY_DEADLINE))
     }
 
     fn by_hand_steps(&self) -> Vec<ByHandStep> {

@@ -1,7 +1,7 @@
 //! The signals of an order.
 
 use overdue_activities::{Capture, Money, check_path_segment};
-use overdue_runtime::workflow::Signal;
+use overdue_runtime::workflow::{NewDeadline, Signal};
 use overdue_runtime::{InvalidField, Payload, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +106,29 @@ pub struct ExtendDeadline {
 
 impl Signal for ExtendDeadline {
     const NAME: &'static str = "extend-deadline";
+}
+
+/// A person moves the deadline, either way. The order service still judges: it may answer that the order is not due yet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SetDeadline {
+    /// Until when the order may be paid from now on.
+    pub pay_deadline: Timestamp,
+    /// Why.
+    pub reason: String,
+    /// Who, where it came as an operator's request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+}
+
+impl Signal for SetDeadline {
+    const NAME: &'static str = "set-deadline";
+}
+
+impl From<NewDeadline> for SetDeadline {
+    fn from(NewDeadline { deadline, reason, actor }: NewDeadline) -> Self {
+        Self { pay_deadline: deadline, reason, actor: Some(actor) }
+    }
 }
 
 #[cfg(test)]

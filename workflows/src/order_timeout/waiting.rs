@@ -6,6 +6,9 @@ use super::Verdict;
 use super::attend::{Attended, OrderRun};
 use super::progress::{Phase, Reason};
 
+/// What the timer is called that waits for the deadline.
+pub(super) const PAY_DEADLINE: &str = "payDeadline";
+
 /// What the wait led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -24,7 +27,7 @@ impl OrderRun {
         self.account.set_phase(Phase::WaitingForPayment);
         loop {
             let until = self.deadline;
-            let mut timer = self.ctx.sleep_until(until).named("payDeadline");
+            let mut timer = self.ctx.sleep_until(until).named(PAY_DEADLINE);
             while self.deadline == until {
                 if let Some(transaction) = self.payments.next_to_confirm() {
                     return Ok(Next::Confirm { transaction });

@@ -20,6 +20,9 @@ const TRIES_MAX: u32 = 5;
 /// Changes that wait for the store to answer; more of them say nothing new.
 const WAITING_MAX: usize = 1_000;
 
+/// How long a keeper waits that has nothing to look for.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
 /// The task of one incarnation of a node.
 pub(crate) struct Keeper {
     store: Arc<dyn Store>,
@@ -65,8 +68,7 @@ impl Keeper {
     /// Goes on until told to stop.
     pub(crate) async fn run(mut self) {
         loop {
-            // Nobody else writes into a store that is not shared.
-            if (!self.has_read || self.store.facts().sharing == Sharing::Shared)
+            if (!self.has_read || self.is_shared())
                 && let Err(error) = self.read().await
             {
                 if matches!(error, StoreError::Closed) {
@@ -79,17 +81,26 @@ impl Keeper {
                     self.moved(name, moved).await;
                 }
             }
-            let pause = self.clock.monotonic().saturating_add(self.period);
-            if !self.listen(pause).await {
+            if !self.listen(self.clock.monotonic()).await {
                 return;
             }
         }
     }
 
-    /// Does what it is told until then. False when it is to stop.
-    async fn listen(&mut self, until: Duration) -> bool {
+    /// Nobody else writes into a store that is not shared.
+    fn is_shared(&self) -> bool {
+        self.store.facts().sharing == Sharing::Shared
+    }
+
+    /// How long after it looked it looks again.
+    fn pause(&self) -> Duration {
+        if self.has_read && self.waiting.is_empty() && !self.is_shared() { IDLE_MAX } else { self.period }
+    }
+
+    /// Does what it is told until it is to look again. False when it is to stop.
+    async fn listen(&mut self, looked_at: Duration) -> bool {
         loop {
-            let left = until.saturating_sub(self.clock.monotonic());
+            let left = looked_at.saturating_add(self.pause()).saturating_sub(self.clock.monotonic());
             if left.is_zero() {
                 return true;
             }

@@ -104,13 +104,14 @@ pub struct Breakers(Arc<Inner>);
 struct Inner {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// A breaker changed: perhaps somebody may come back.
-    news: Notify,
+    /// A breaker changed: perhaps somebody may come back. Or the first is parked behind it.
+    news: Arc<Notify>,
 }
 
 struct State {
     downstreams: BTreeMap<String, BreakerPolicy>,
     machines: BTreeMap<BreakerName, Standing>,
+    news: Arc<Notify>,
     /// Where the keeper of the present node listens.
     keeper: Option<mpsc::UnboundedSender<Told>>,
 }
@@ -136,8 +137,9 @@ enum Told {
 impl Breakers {
     /// No breakers yet; times are `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let state = State { downstreams: BTreeMap::new(), machines: BTreeMap::new(), keeper: None };
-        Self(Arc::new(Inner { clock, state: Mutex::new(state), news: Notify::new() }))
+        let news = Arc::new(Notify::new());
+        let state = State { downstreams: BTreeMap::new(), machines: BTreeMap::new(), news: Arc::clone(&news), keeper: None };
+        Self(Arc::new(Inner { clock, state: Mutex::new(state), news }))
     }
 
     /// Adds the breaker of a downstream.
@@ -300,7 +302,7 @@ impl State {
     /// Nothing was sent; where only a person can change that, the failure says so. Where a node runs, the call waits in the store
     /// until the breaker lets it go.
     fn held_back(&mut self, name: &BreakerName, wait: Duration, now: Duration) -> ActivityFailure {
-        let is_kept = self.keeper.is_some();
+        let (is_kept, news) = (self.keeper.is_some(), Arc::clone(&self.news));
         let standing = self.standing(name);
         let wait = if is_kept { wait.max(PARKED_MAX) } else { wait };
         let mut failure = ActivityFailure::parked(format!("breaker of {name}"), wait);
@@ -309,7 +311,9 @@ impl State {
             failure.failure = Failure::new(FailureClass::Neutral, "parked", message);
         }
         if is_kept {
-            standing.parked_at = Some(now);
+            if standing.parked_at.replace(now).is_none() {
+                news.notify_one();
+            }
             failure.gate = Some(name.to_string());
         }
         failure

@@ -16,7 +16,7 @@ use crate::engine::core::{HELD_MAX, Message};
 use crate::engine::node::Incoming;
 use crate::engine::{Clock, Input};
 use crate::id::WorkflowKey;
-use crate::store::{Store, StoreError};
+use crate::store::{Sharing, Store, StoreError};
 
 /// While there is a backlog to be let go, so often some of it is.
 const STAGE: Duration = Duration::from_millis(100);
@@ -26,8 +26,10 @@ const FIRST_PER_SECOND: f64 = 10.0;
 const PER_SECOND_MAX: f64 = 1_000.0;
 /// An execution that was let go is not let go again before so much time has passed: it is on its way.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
-/// Breakers behind which nobody is known to wait are looked at in every so many rounds: shards come from other nodes.
-const ROUNDS_PER_LOOK: u32 = 10;
+/// Where nodes share the store, breakers behind which nobody is known to wait are looked at so often: shards come from others.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// So long nothing is done that nothing asks for.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Nobody is let go while so many executions are in memory.
 const AT_WORK_MAX: usize = HELD_MAX / 2;
 
@@ -83,13 +85,16 @@ impl Releaser {
     /// Goes on until told to stop.
     pub(crate) async fn run(mut self) {
         let mut stages: BTreeMap<BreakerName, Stages> = BTreeMap::new();
-        for round in 0u32.. {
-            let changed = self.owned.has_changed().unwrap_or(false);
+        let idle = if self.store.facts().sharing == Sharing::Shared { LOOK_AGAIN } else { IDLE_MAX };
+        let mut look_at = Duration::ZERO;
+        loop {
             let shards = Arc::clone(&self.owned.borrow_and_update());
-            if changed || round.is_multiple_of(ROUNDS_PER_LOOK) {
+            let now = self.clock.monotonic();
+            if now >= look_at {
                 self.breakers.look_again();
+                look_at = now.saturating_add(idle);
             }
-            let mut pause = self.period;
+            let mut pause = idle;
             for (name, letting, most) in self.breakers.backlogs() {
                 match self.round(&name, letting, most, &shards, stages.entry(name.clone()).or_default()).await {
                     Ok(wait) => pause = pause.min(wait),
@@ -103,6 +108,7 @@ impl Releaser {
             tokio::select! {
                 biased;
                 _ = self.stop.changed() => return,
+                _ = self.owned.changed() => look_at = Duration::ZERO,
                 () = breakers.0.news.notified() => {}
                 () = clock.sleep(pause) => {}
             }
@@ -125,7 +131,7 @@ impl Releaser {
         let wanted = match letting {
             Letting::Nobody(wait) => {
                 *stages = Stages::default();
-                return Ok(wait.unwrap_or(self.period).max(STAGE));
+                return Ok(wait.unwrap_or(IDLE_MAX).max(STAGE));
             }
             Letting::One => usize::from(under_way == 0),
             Letting::Everybody => {

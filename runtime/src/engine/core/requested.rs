@@ -15,6 +15,7 @@ impl Core {
         let key = requested.key.clone();
         let shards = self.shards.number();
         let checked = StartRequest::of(&requested)
+            .and_then(|request| request.check_is_open(&self.code.workflows).map(|()| request))
             .and_then(|request| Start::checked(&self.code, shards, request, self.now, &mut *self.random));
         match checked {
             Ok(start) => match Active::start(&self.code, start) {

@@ -84,6 +84,24 @@ impl Workflow for CallsAtOnce {
     }
 }
 
+/// Waits as [`Waits`] does, and is started by the program alone.
+pub(super) struct Own;
+
+#[async_trait]
+impl Workflow for Own {
+    const TYPE: &'static str = "own";
+    type Input = Order;
+    type Output = String;
+
+    async fn run(&self, ctx: WorkflowContext, order: Order) -> Result<String, WorkflowError> {
+        Waits.run(ctx, order).await
+    }
+
+    fn is_open_to_callers(&self) -> bool {
+        false
+    }
+}
+
 /// What the activity does on its next call.
 #[derive(Clone)]
 pub(super) enum Act {
@@ -249,6 +267,7 @@ pub(super) fn registries<W: Workflow>(workflow: W, script: &Script) -> Registrie
     let mut code = Registries::default();
     code.workflows.register(workflow);
     code.workflows.register(CallsAtOnce);
+    code.workflows.register(Own);
     code.activities.register(script.clone());
     code
 }

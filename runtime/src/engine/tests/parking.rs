@@ -92,21 +92,12 @@ impl Shop {
     async fn new() -> Self {
         let (environment, clock) = manual_environment(START, 7);
         let store = Arc::new(ModelStore::new(4));
-        let (is_down, sends, held) = (Arc::new(AtomicBool::new(true)), Arc::default(), Arc::default());
-        let (breakers, stock) = Self::stock(&environment, &clock, (&is_down, &sends, &held));
-        let client = Self::node(&store, &environment, &breakers, &stock).await;
-        Self { store, environment, clock, stock, breakers, client }
-    }
-
-    fn stock(
-        environment: &Environment,
-        clock: &ManualClock,
-        (is_down, sends, held): (&Arc<AtomicBool>, &Arc<Mutex<Vec<(String, u32, Timestamp)>>>, &Arc<AtomicUsize>),
-    ) -> (Breakers, Stock) {
         let breakers = Breakers::new(environment.clock.clone());
         let breaker = breakers.add("stock", POLICY);
-        let (is_down, sends, held) = (is_down.clone(), sends.clone(), held.clone());
-        (breakers, Stock { breaker, clock: clock.clone(), is_down, sends, held })
+        let is_down = Arc::new(AtomicBool::new(true));
+        let stock = Stock { breaker, clock: clock.clone(), is_down, sends: Arc::default(), held: Arc::default() };
+        let client = Self::node(&store, &environment, &breakers, &stock).await;
+        Self { store, environment, clock, stock, breakers, client }
     }
 
     async fn node(store: &Arc<ModelStore>, environment: &Environment, breakers: &Breakers, stock: &Stock) -> Client {
@@ -121,10 +112,9 @@ impl Shop {
 
     /// Ends the node without a word and starts another process in its place.
     async fn restart(&mut self) {
-        let Stock { is_down, sends, held, .. } = &self.stock;
-        let (breakers, stock) = Self::stock(&self.environment, &self.clock, (is_down, sends, held));
-        self.client = Self::node(&self.store, &self.environment, &breakers, &stock).await;
-        (self.breakers, self.stock) = (breakers, stock);
+        self.breakers = Breakers::new(self.environment.clock.clone());
+        self.stock.breaker = self.breakers.add("stock", POLICY);
+        self.client = Self::node(&self.store, &self.environment, &self.breakers, &self.stock).await;
     }
 
     async fn order(&self, id: &str, deadline: Duration) {

@@ -77,6 +77,17 @@ async fn a_deadline_that_has_passed_before_the_start_is_seen_fires_at_once() {
 }
 
 #[tokio::test]
+async fn a_start_of_a_type_that_callers_cannot_start_is_not_made() {
+    let cluster = Cluster::of(1).await;
+    let of_callers = requested(&cluster, "1", 5);
+    let key = WorkflowKey::new("own", "1");
+    cluster.store.request_start(RequestedStart { shard: key.shard(SHARDS), key, ..of_callers });
+    cluster.pass(3 * SECOND).await;
+    let Err(ClientError::NotFound(message)) = cluster.nodes[0].client.describe("own", "1").await else { panic!("it is there") };
+    assert!(message.contains("started by the program alone"), "{message}");
+}
+
+#[tokio::test]
 async fn a_start_that_cannot_be_made_is_kept_and_whoever_asks_is_told_why() {
     let cluster = Cluster::of(1).await;
     let mut request = requested(&cluster, "1", 5);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Specification;
 use super::fixtures::{Node, advance, at, closed, new, order, sleeping};
 use crate::id::WorkflowKey;
-use crate::store::{AttributeValue, Filter, Outcome, Page, Status, Store, Write};
+use crate::store::{AttributeValue, Filter, Outcome, Page, Position, Status, Store, Write};
 
 /// All pages of a listing, and their sizes.
 async fn pages(store: &Arc<dyn Store>, filter: &Filter, limit: usize) -> (Vec<WorkflowKey>, Vec<usize>) {
@@ -91,6 +91,18 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             close.row = Some(closed(Status::Completed, at(2)));
             node.write(Write::Advance(close)).await;
             assert_eq!(listed(&store, Filter { due_before: Some(at(40)), ..Filter::default() }).await, ["b", "d", "a"]);
+        })
+    }),
+    ("a page by time may begin at an instant: what is due then is on it, what is due before is not", |store| {
+        Box::pin(async move {
+            let node = Node::on(store.clone()).await;
+            for (id, second) in [("a", 30), ("b", 10), ("c", 20), ("d", 20), ("e", 19)] {
+                start_all(&node, &[order(id)], second).await;
+            }
+            let filter = Filter { due_before: Some(at(30)), ..Filter::default() };
+            let page = store.list(&filter, Some(&Position::at(at(20))), 10).await.unwrap();
+            let ids: Vec<&str> = page.rows.iter().map(|listed| listed.execution.key.id()).collect();
+            assert_eq!((ids, page.next), (vec!["c", "d"], None));
         })
     }),
     ("conditions on type, status and attention hold together, with every order", |store| {

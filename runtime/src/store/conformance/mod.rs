@@ -5,6 +5,7 @@
 
 mod audit;
 pub(in crate::store) mod fixtures;
+mod forecasts;
 mod gates;
 mod inbox;
 mod lanes;
@@ -49,6 +50,7 @@ fn specifications(sharing: Sharing) -> impl Iterator<Item = Specification> {
         inbox::SPECIFICATIONS,
         scans::SPECIFICATIONS,
         listing::SPECIFICATIONS,
+        forecasts::SPECIFICATIONS,
         retention::SPECIFICATIONS,
         tokens::SPECIFICATIONS,
         gates::SPECIFICATIONS,

@@ -8,7 +8,9 @@ use tokio::sync::OnceCell;
 use super::{database, session};
 use crate::store::postgres::layout::Layout;
 use crate::store::postgres::list::{self, rows};
-use crate::store::postgres::{attributes, audit, due, executions, gates, history, inbox, load, nodes, outbox, requests, retention};
+use crate::store::postgres::{
+    attributes, audit, due, executions, gates, history, inbox, load, nodes, outbox, requests, retention,
+};
 
 /// Enough that an index pays, in every shard; the inbox is small, as it is in life, but not empty.
 async fn filled() -> PgConnection {
@@ -77,6 +79,12 @@ fn reads() -> Vec<(&'static str, &'static str, String, &'static str)> {
         ("due", due::DUE.on(&Layout::One), format!("{shards}, 5000, 10"), "executions_due"),
         ("upcoming", due::UPCOMING.on(&Layout::One), format!("{shards}, 3000, 5000, 10"), "executions_due"),
         ("parked", gates::PARKED.on(&Layout::One), format!("{shards}, 'stock', 10"), "executions_parked"),
+        (
+            "forecast",
+            due::COUNT.on(&Layout::One),
+            format!("{shards}, ARRAY[3000, 4000]::bigint[], ARRAY[4000, 5000]::bigint[], ARRAY['type-2'], 100"),
+            "executions_due",
+        ),
         ("find", executions::FIND, "1::smallint, 'type-2', 'order-1'".into(), "executions_pkey"),
         (
             "load",
@@ -163,7 +171,9 @@ fn writes() -> Vec<(&'static str, &'static str, String, &'static str)> {
         (
             "update",
             executions::UPDATE.on(&Layout::One),
-            format!("{KEYS}, ARRAY[0, 0], ARRAY[0, 0]::smallint[], ARRAY[1, 2]::bigint[], {none}, ARRAY[false, false], {bytes}"),
+            format!(
+                "{KEYS}, ARRAY[0, 0], ARRAY[0, 0]::smallint[], ARRAY[1, 2]::bigint[], {none}, ARRAY[false, false], {bytes}, ARRAY['stock', NULL], {none}"
+            ),
             "executions_pkey",
         ),
         (
@@ -235,7 +245,7 @@ async fn no_hot_statement_walks_over_a_table_that_grows() {
 async fn what_is_due_or_ended_is_read_in_the_order_of_its_index() {
     let mut connection = filled().await;
     for (name, sql, values, index) in reads() {
-        if !["due", "upcoming", "retirable", "forgettable"].contains(&name) {
+        if !["due", "upcoming", "forecast", "retirable", "forgettable"].contains(&name) {
             continue;
         }
         let plan = plan(&mut connection, sql, &values, true).await;

@@ -1,9 +1,9 @@
-//! What a node reads of the outbox over its connection.
+//! What a node reads over its connection beside its executions: the outbox, and counts of what will be due.
 
 use async_trait::async_trait;
 
 use super::Session;
-use crate::store::{Outbox, OutboxFilter, OutboxKey, OutboxRow, StoreError};
+use crate::store::{DueCount, Forecasts, Outbox, OutboxFilter, OutboxKey, OutboxRow, StoreError};
 use crate::time::Timestamp;
 
 #[async_trait]
@@ -23,5 +23,17 @@ impl Outbox for Session {
 
     async fn outbox_row(&self, place: &OutboxKey) -> Result<Option<OutboxRow>, StoreError> {
         self.read(self.database.backing().store().outbox_row(place)).await
+    }
+}
+
+#[async_trait]
+impl Forecasts for Session {
+    async fn due_counts(
+        &self,
+        edges: &[Timestamp],
+        types: Option<&[String]>,
+        rows_max: usize,
+    ) -> Result<Vec<DueCount>, StoreError> {
+        self.read(self.database.backing().store().due_counts(edges, types, rows_max)).await
     }
 }

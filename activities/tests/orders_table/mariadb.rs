@@ -1,6 +1,6 @@
 //! A throw-away MariaDB: its own folder and port, and gone with the process that started it, however that ends.
 //!
-//! Needs `mariadbd` and `mariadb-install-db` (Debian: mariadb-server-core).
+//! Needs `mariadbd` and `mariadb-install-db` (Debian: mariadb-server-core, mariadb-client-core).
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -82,8 +82,8 @@ fn install(folder: &Path, user: &str) {
         .arg(format!("--datadir={}", folder.join("data").display()))
         .arg(format!("--user={user}"))
         .output()
-        .expect("MariaDB is installed (mariadb-install-db and mariadbd, Debian's mariadb-server-core)");
-    assert!(installed.status.success(), "mariadb-install-db fails: {}", String::from_utf8_lossy(&installed.stderr));
+        .expect("MariaDB is installed (mariadb-install-db and mariadbd, Debian's mariadb-server-core and mariadb-client-core)");
+    assert!(installed.status.success(), "mariadb-install-db fails: {installed:?}");
 }
 
 /// A shell that starts the server, waits until nobody holds its standard input any more, ends it and removes its folder.

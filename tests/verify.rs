@@ -133,7 +133,8 @@ async fn a_store_that_is_not_there_or_of_another_program_is_refused_and_not_crea
     refused(&look(&empty).await, "no overdue has used it yet");
 
     let server = killed_server().await;
-    damage(&server, "UPDATE _sqlx_migrations SET version = 9999 WHERE version = (SELECT max(version) FROM _sqlx_migrations)").await;
+    damage(&server, "UPDATE _sqlx_migrations SET version = 9999 WHERE version = (SELECT max(version) FROM _sqlx_migrations)")
+        .await;
     refused(&look(&server.site.store()).await, "was written by a newer overdue");
     damage(&server, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
     refused(&look(&server.site.store()).await, "run `overdue migrate`");

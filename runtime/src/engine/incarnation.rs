@@ -167,7 +167,6 @@ impl Shared {
                 clock: Arc::clone(&self.environment.clock),
                 owned: self.ownership.watch(),
                 at_work: Arc::clone(&self.at_work),
-                period: self.config.scan,
                 core: core.clone(),
                 stop: stop.clone(),
             };

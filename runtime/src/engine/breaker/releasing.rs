@@ -24,6 +24,8 @@ const STAGE: Duration = Duration::from_millis(100);
 const FIRST_PER_SECOND: f64 = 10.0;
 /// Where no rate bounds it, it is so many a second in the end.
 const PER_SECOND_MAX: f64 = 1_000.0;
+/// Where nobody is found although somebody was parked just now, it is looked again so soon: that is being stored.
+const LOOK_SOON: Duration = Duration::from_millis(500);
 /// An execution that was let go is not let go again before so much time has passed: it is on its way.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
 /// Where nodes share the store, breakers behind which nobody is known to wait are looked at so often: shards come from others.
@@ -42,8 +44,6 @@ pub(crate) struct Releaser {
     pub(crate) owned: watch::Receiver<Arc<[u16]>>,
     /// How many executions are in memory.
     pub(crate) at_work: Arc<AtomicUsize>,
-    /// Time between two rounds in which nothing is let go.
-    pub(crate) period: Duration,
     pub(crate) core: mpsc::UnboundedSender<Incoming>,
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -146,7 +146,7 @@ impl Releaser {
         if found.is_empty() {
             *stages = Stages::default();
             self.breakers.is_empty_behind(name, now);
-            return Ok(self.period);
+            return Ok(LOOK_SOON);
         }
         for key in found.into_iter().filter(|key| !stages.on_their_way.contains_key(key)).take(wanted).collect::<Vec<_>>() {
             if let Some(rising) = &mut stages.rising {

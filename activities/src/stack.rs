@@ -39,7 +39,7 @@ impl Stack {
             // Before any wait for a limit: what may not go takes no place in a queue. Outside the timeout: it counts.
             .layer(around(CircuitBreaker(breaker.clone())))
             // Before the concurrency limit: whoever waits for its turn holds no place that another could send in.
-            .layer(around(RateLimit::new(settings.name, settings.rate, &environment.clock)))
+            .layer(around(RateLimit::new(settings.name, settings.rate, breaker, &environment.clock)))
             // Bounds what the downstream has in hand from this node.
             .layer(around(ConcurrencyLimit::new(settings.concurrency)))
             // Innermost: only the send and the reading of its answer are timed, no wait of ours.

@@ -202,6 +202,29 @@ async fn sends_keep_the_rate_retries_included() {
 }
 
 #[tokio::test]
+async fn a_node_keeps_to_its_share_of_the_rate_and_takes_more_when_others_leave() {
+    let bench = bench(|config| config.rate = Some(RateConfig { per_second: 100.0, burst: 8 }), |_| Act::Release);
+    bench.breakers.set_share(0.25);
+    let mine: Vec<_> = (0..27).map(|_| bench.order()).collect();
+    bench.pass(Duration::from_secs(2), MS * 5).await;
+    let sends = bench.double.sends();
+    assert_eq!(sends.len(), 27);
+    assert!(sends[1] == sends[0] && sends[2] - sends[0] >= MS * 40, "a quarter of the burst is two: {sends:?}");
+    for pair in sends[1..].windows(2) {
+        assert!(pair[1] - pair[0] >= MS * 40, "25 a second are its share: {pair:?}");
+    }
+    futures::future::join_all(mine).await;
+
+    bench.breakers.set_share(1.0);
+    let all: Vec<_> = (0..58).map(|_| bench.order()).collect();
+    bench.pass(Duration::from_secs(2), MS * 5).await;
+    let sends = bench.double.sends().split_off(27);
+    let took = sends[57] - sends[0];
+    assert!(took >= MS * 490 && took <= MS * 600, "eight at once, then 100 a second: {took:?}");
+    futures::future::join_all(all).await;
+}
+
+#[tokio::test]
 async fn those_who_wait_for_the_rate_come_back_one_by_one() {
     let bench = bench(|config| config.rate = Some(RateConfig { per_second: 1.0, burst: 1 }), |_| Act::Release);
     bench.send().await.unwrap();

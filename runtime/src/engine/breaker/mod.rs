@@ -112,6 +112,8 @@ struct State {
     downstreams: BTreeMap<String, BreakerPolicy>,
     machines: BTreeMap<BreakerName, Standing>,
     news: Arc<Notify>,
+    /// The part of the fleet's calls that this node makes.
+    share: f64,
     /// Where the keeper of the present node listens.
     keeper: Option<mpsc::UnboundedSender<Told>>,
 }
@@ -138,7 +140,8 @@ impl Breakers {
     /// No breakers yet; times are `clock`'s.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let news = Arc::new(Notify::new());
-        let state = State { downstreams: BTreeMap::new(), machines: BTreeMap::new(), news: Arc::clone(&news), keeper: None };
+        let state =
+            State { downstreams: BTreeMap::new(), machines: BTreeMap::new(), news: Arc::clone(&news), share: 1.0, keeper: None };
         Self(Arc::new(Inner { clock, state: Mutex::new(state), news }))
     }
 
@@ -182,6 +185,11 @@ impl Breakers {
             }
         }
         answered.await.unwrap_or(Err(StoreError::Closed)).map_err(BreakerError::Store)
+    }
+
+    /// Tells which part of the fleet's calls this node makes, above 0 and at most 1: that of its shards. A node alone makes all.
+    pub fn set_share(&self, share: f64) {
+        self.lock().share = share;
     }
 
     /// When the breaker of this name lets somebody go, seen from `now`; `None` where nobody knows.
@@ -279,6 +287,12 @@ impl Breaker {
         let mut state = self.all.lock();
         let wait = state.standing(&whole).machine.open();
         Err(state.held_back(&whole, wait, permit.began))
+    }
+
+    /// The part of the fleet's calls that this node makes, above 0 and at most 1: what is limited for the fleet is limited to
+    /// this part here.
+    pub fn share(&self) -> f64 {
+        self.all.lock().share
     }
 
     /// Opens the breaker of a part, or of all of it where no part is named, until a person closes it: the service refuses us

@@ -89,6 +89,8 @@ impl Releaser {
         let mut look_at = Duration::ZERO;
         loop {
             let shards = Arc::clone(&self.owned.borrow_and_update());
+            let share = shards.len().max(1) as f64 / f64::from(self.store.facts().shards.max(1));
+            self.breakers.set_share(share.min(1.0));
             let now = self.clock.monotonic();
             if now >= look_at {
                 self.breakers.look_again();
@@ -96,7 +98,7 @@ impl Releaser {
             }
             let mut pause = idle;
             for (name, letting, most) in self.breakers.backlogs() {
-                match self.round(&name, letting, most, &shards, stages.entry(name.clone()).or_default()).await {
+                match self.round(&name, letting, most, &shards, share, stages.entry(name.clone()).or_default()).await {
                     Ok(wait) => pause = pause.min(wait),
                     Err(StoreError::Closed) => return,
                     Err(error) => {
@@ -122,6 +124,7 @@ impl Releaser {
         letting: Letting,
         most: f64,
         shards: &[u16],
+        share: f64,
         stages: &mut Stages,
     ) -> Result<Duration, StoreError> {
         let now = self.clock.monotonic();
@@ -134,10 +137,7 @@ impl Releaser {
                 return Ok(wait.unwrap_or(IDLE_MAX).max(STAGE));
             }
             Letting::One => usize::from(under_way == 0),
-            Letting::Everybody => {
-                let share = shards.len() as f64 / f64::from(self.store.facts().shards.max(1));
-                stages.rising.get_or_insert(Rising::new(now)).due(now, most, share).min(room)
-            }
+            Letting::Everybody => stages.rising.get_or_insert(Rising::new(now)).due(now, most, share).min(room),
         };
         if shards.is_empty() || wanted == 0 {
             return Ok(STAGE);

@@ -90,8 +90,10 @@ struct Shop {
 
 impl Shop {
     async fn new() -> Self {
-        let (environment, clock) = manual_environment(START, 7);
-        let store = Arc::new(ModelStore::new(4));
+        Self::on(Arc::new(ModelStore::new(4)), manual_environment(START, 7)).await
+    }
+
+    async fn on(store: Arc<ModelStore>, (environment, clock): (Environment, ManualClock)) -> Self {
         let breakers = Breakers::new(environment.clock.clone());
         let breaker = breakers.add("stock", POLICY);
         let is_down = Arc::new(AtomicBool::new(true));
@@ -254,4 +256,19 @@ async fn a_breaker_that_a_person_closes_lets_them_go_at_once_and_one_that_is_for
     shop.breakers.set(&stock, Setting::Close, "done", "ops").await.unwrap();
     shop.seconds(5).await;
     assert_eq!(shop.parked().await, 0);
+}
+
+#[tokio::test]
+async fn what_is_limited_for_the_fleet_is_divided_among_its_nodes_as_their_shards_are() {
+    let (environment, clock) = manual_environment(START, 7);
+    let time = clock.clone();
+    let store = Arc::new(ModelStore::shared(4, Some(Arc::new(move || time.now()))));
+    let mut shop = Shop::on(store, (environment, clock)).await;
+    shop.seconds(5).await;
+    let first = shop.stock.breaker.clone();
+    assert_eq!(first.share(), 1.0, "a node alone makes all the calls");
+    // Another node beside it.
+    shop.restart().await;
+    shop.seconds(15).await;
+    assert_eq!([first.share(), shop.stock.breaker.share()], [0.5, 0.5]);
 }

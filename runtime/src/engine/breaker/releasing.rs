@@ -103,6 +103,7 @@ impl Releaser {
                     Err(StoreError::Closed) => return,
                     Err(error) => {
                         tracing::warn!(breaker = %name, %error, "those that wait for the breaker are not read; it is tried again");
+                        pause = pause.min(LOOK_SOON);
                     }
                 }
             }

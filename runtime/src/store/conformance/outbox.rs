@@ -133,6 +133,18 @@ pub(super) const SPECIFICATIONS: &[Specification] = &[
             assert_eq!(all(&store, None, None).await, []);
         })
     }),
+    ("a removal that is refused makes nobody due", |store| {
+        Box::pin(async move {
+            let (node, key) = (Node::on(store.clone()).await, order("1"));
+            node.write(emitting(&key, &[event(&key, "crm", 3)])).await;
+            let waits = event(&key, "crm", 1);
+            let behind = Advance { emit: vec![waits.clone()], ..advance(&key) };
+            assert_eq!(node.write(Write::Advance(behind)).await, Outcome::Advanced);
+            let stale = dispatch(&waits, 1, OutboxChange::Remove { now: at(9) });
+            assert_eq!(node.write(stale).await, Outcome::Stale);
+            assert_eq!(store.outbox_row(&waits.place).await.unwrap().unwrap().next_at, None);
+        })
+    }),
     ("a node that lost its lane, or does not own the shard, changes nothing of the outbox", |store| {
         Box::pin(async move {
             let (node, key) = (Node::on(store.clone()).await, order("1"));

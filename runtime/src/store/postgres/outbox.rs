@@ -123,7 +123,9 @@ pub(super) async fn apply(
     let (removals, updates): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|(_, dispatch)| is_removal(dispatch));
     let layout = within.layout.clone();
     let mut changed = remove(within.connection, &layout, &removals).await?;
-    promote(within.connection, &layout, &removals).await?;
+    // One that is stale makes nobody due.
+    let removed: Vec<_> = removals.iter().copied().filter(|(_, dispatch)| changed.contains(&dispatch.place)).collect();
+    promote(within.connection, &layout, &removed).await?;
     changed.extend(update(within.connection, &layout, &updates).await?);
     for (index, dispatch) in removals.iter().chain(&updates) {
         outcomes[*index] = Some(if changed.contains(&dispatch.place) { Outcome::Dispatched } else { Outcome::Stale });

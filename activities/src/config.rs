@@ -135,12 +135,14 @@ pub struct BreakerConfig {
     pub calls_min: i64,
     /// A call that took so long counts as a failed one for `ratio`; off unless set.
     pub slow_call: Option<ConfigDuration>,
+    /// Whether each payment channel counts for itself, so that one that fails holds back no order of another.
+    pub by_channel: bool,
 }
 
 impl Default for BreakerConfig {
     fn default() -> Self {
         let open = ConfigDuration(Duration::from_secs(2));
-        Self { failures: 5, open, ratio: None, window: None, calls_min: 20, slow_call: None }
+        Self { failures: 5, open, ratio: None, window: None, calls_min: 20, slow_call: None, by_channel: false }
     }
 }
 

@@ -104,7 +104,11 @@ impl Keys {
                 self.refuse("headers", "and `auth` belong to HTTP calls: the database's password is named by sql.auth")
             }
             Some(_) => Ok(()),
+        }?;
+        if config.breaker.by_channel && name != "payments" {
+            return self.refuse("breaker.by_channel", "is for payments alone: nothing else has channels");
         }
+        Ok(())
     }
 
     pub(crate) fn base(&self, url: &Hidden) -> Result<String, ConfigError> {
@@ -186,6 +190,7 @@ impl Keys {
             ratio,
             spacing: Duration::ZERO,
             probe_max: Duration::ZERO,
+            by_part: breaker.by_channel,
         })
     }
 

@@ -86,7 +86,8 @@ impl Setup {
         let store = SqliteStore::open(folder.path().join("orders.db"), SHARDS).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(store);
         let scans = NodeClock::new(&clock);
-        let (client, breakers) = boot(&store, &scans.within(&environment), &self, &shop).await;
+        let (client, breakers, couriers) = boot(&store, &scans.within(&environment), &self, &shop).await;
+        scans.expect_couriers(couriers);
         Node { shop, clock, scans, client, breakers, environment, store, setup: self, folder }
     }
 
@@ -95,24 +96,25 @@ impl Setup {
         init_crypto();
         let (_, clock) = manual_environment(START, 7);
         let (environment, shop) = (Environment::system(), Shop::open(&clock).await);
-        let (client, breakers) = boot(&store, &environment, &self, &shop).await;
+        let (client, breakers, _) = boot(&store, &environment, &self, &shop).await;
         let (scans, folder) = (NodeClock::new(&clock), tempfile::tempdir().unwrap());
         Node { shop, clock, scans, client, breakers, environment, store, setup: self, folder }
     }
 }
 
-async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, shop: &Shop) -> (Client, Breakers) {
+/// A node's client, its breakers, and how many couriers it has.
+async fn boot(store: &Arc<dyn Store>, environment: &Environment, setup: &Setup, shop: &Shop) -> (Client, Breakers, usize) {
     let mut code = Registries::default();
     register(&mut code.workflows, setup.settings);
     (setup.rewrite)(&mut code.workflows);
     (setup.tell)(&mut code.sinks, environment);
     let breakers = register_calls(&mut code.activities, shop, setup, environment);
     code.breakers = Some(breakers.clone());
-    let jobs = Jobs::register(&mut code);
+    let (jobs, couriers) = (Jobs::register(&mut code), code.sinks.all().count());
     let engine = Engine::start(Arc::clone(store), code, environment.clone(), setup.engine.clone()).await.unwrap();
     let client = Client::new(engine);
     jobs.attach(&client);
-    (client, breakers)
+    (client, breakers, couriers)
 }
 
 fn register_calls(activities: &mut ActivityRegistry, shop: &Shop, setup: &Setup, environment: &Environment) -> Breakers {
@@ -147,7 +149,9 @@ impl Node {
     pub(crate) async fn restart_with(&mut self, setup: Setup) {
         self.scans = NodeClock::new(&self.clock);
         let environment = self.scans.within(&self.environment);
-        (self.client, self.breakers) = boot(&self.store, &environment, &setup, &self.shop).await;
+        let couriers;
+        (self.client, self.breakers, couriers) = boot(&self.store, &environment, &setup, &self.shop).await;
+        self.scans.expect_couriers(couriers);
         self.setup = setup;
     }
 
@@ -390,13 +394,25 @@ impl Node {
                 return Some(look);
             }
             let is_waiting = |pending: &Value| !matches!(pending["state"].as_str(), Some("running" | "scheduled"));
-            let idle = look["pendingActivities"].as_array().unwrap().iter().all(is_waiting);
-            if let (true, Some(wake_at)) = (idle, wake_at) {
-                self.pass_to(wake_at).await;
+            let pending = look["pendingActivities"].as_array().unwrap();
+            let idle = pending.iter().all(is_waiting);
+            let parked = pending.iter().filter(|pending| pending["state"] == "parked");
+            let let_go_at = parked.filter_map(|parked| parked["nextAttemptAt"].as_str()?.parse().ok()).min();
+            match (idle, let_go_at, wake_at) {
+                (true, Some(let_go_at), Some(wake_at)) if let_go_at < wake_at => self.pass_stage(let_go_at).await,
+                (true, _, Some(wake_at)) => self.pass_to(wake_at).await,
+                _ => {}
             }
             None
         };
         eventually(&format!("{id}: {what}"), step).await
+    }
+
+    /// Lets the next of those go that are parked: no time passes while one of them is being called.
+    async fn pass_stage(&self, let_go_at: Timestamp) {
+        if self.client.engine().executions_at_work() == 0 {
+            self.pass_to(let_go_at.max(self.now().saturating_add(Duration::from_millis(100)))).await;
+        }
     }
 
     /// Lets time pass until the order's workflow has ended, and gives its result.

@@ -1,7 +1,7 @@
 //! The circuit breaker around a downstream's sends, and around those to a payment channel that rejected us.
 //!
 //! Only transient failures count, and only a 2xx heals: an answer of 4xx says nothing of the service's health. A call
-//! that may not go is parked and costs no attempt. The breaker of a channel opens only by force.
+//! that may not go is parked and costs no attempt. Unless channels count for themselves, the breaker of one opens only by force.
 
 use overdue_runtime::engine::breaker::{Breaker, Verdict};
 use overdue_runtime::history::FailureClass;

@@ -65,6 +65,7 @@ fn every_refusal_names_the_key() {
         ("retry = { initial = \"10m\" }", "downstreams.stock.retry: initial must be above 0 and at most cap"),
         ("breaker = { failures = 0 }", "downstreams.stock.breaker.failures: must be"),
         ("breaker = { open = \"2h\" }", "downstreams.stock.breaker.open: must be from 1ms to 1h"),
+        ("breaker = { by_channel = true }", "downstreams.stock.breaker.by_channel: is for payments alone"),
         ("rate = { per_second = 0 }", "downstreams.stock.rate.per_second: must be"),
         ("rate = { per_second = 5, burst = 0 }", "downstreams.stock.rate.burst: must be"),
         ("concurrency = -1", "downstreams.stock.concurrency: must be"),

@@ -1,9 +1,10 @@
 //! Every outcome of every call, and the exact request that asks for it.
 
+use overdue_activities::{DownstreamConfig, DownstreamsConfig};
 use overdue_runtime::engine::breaker::{BreakerPosition, Setting};
 use serde_json::{Value, json};
-use wiremock::matchers::any;
-use wiremock::{Mock, MockServer};
+use wiremock::matchers::{any, path};
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::harness::{Calls, KEY, context, header, json, received, service};
 
@@ -247,6 +248,28 @@ async fn a_rejected_close_shuts_its_channel_and_no_other_until_a_person_opens_it
     assert_eq!(shut.reason.as_deref(), Some("close-payment was answered REJECTED: bad signature"));
     calls.set("payments", Some("alipay"), Setting::Close).await.unwrap();
     assert!(status("alipay").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_channel_that_fails_holds_back_no_order_of_another_where_channels_count_for_themselves() {
+    let shop = service(json(200, json!({ "outcome": "CLOSED" }))).await;
+    let down = Mock::given(path("/payments/p-alipay/close")).respond_with(ResponseTemplate::new(503));
+    down.with_priority(1).mount(&shop).await;
+    let at = || DownstreamConfig::at(shop.uri());
+    let mut payments = at();
+    payments.breaker.by_channel = true;
+    let calls = Calls::with(&DownstreamsConfig { orders: at(), stock: at(), coupons: at(), payments });
+    let close = |channel: &str| {
+        let close = json!({ "paymentId": format!("p-{channel}"), "orderId": "o", "paymentChannel": channel });
+        async { calls.call("close-payment", close).await }
+    };
+    for _ in 0..5 {
+        assert_eq!(close("alipay").await.unwrap_err().failure.error_type, "http-503");
+        assert!(close("bank").await.is_ok());
+    }
+    assert_eq!(close("alipay").await.unwrap_err().parked_by.as_deref(), Some("breaker of payments/alipay"));
+    assert!(close("bank").await.is_ok());
+    assert_eq!(received(&shop).await.len(), 11, "nothing more is sent to the channel that fails");
 }
 
 #[tokio::test]

@@ -163,6 +163,7 @@ impl Keeper {
                 state.standing(name).machine.open_until(monotonic.saturating_add(left));
             }
         }
+        state.standing(name).parked_at.get_or_insert(Duration::ZERO);
         drop(state);
         self.breakers.0.news.notify_one();
     }

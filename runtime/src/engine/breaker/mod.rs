@@ -7,6 +7,7 @@
 
 mod keeping;
 mod machine;
+mod passing;
 mod releasing;
 mod shared;
 #[cfg(test)]
@@ -23,15 +24,14 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 pub(crate) use keeping::Keeper;
 pub use machine::{BreakerPolicy, BreakerState, Verdict};
+pub use passing::{Breaker, Permit};
 pub(crate) use releasing::Releaser;
 pub use view::{BreakerPosition, BreakerView};
 pub use window::RatioPolicy;
 
-use machine::{Letting, Machine, Moved, Ticket};
+use machine::{Letting, Machine, Moved};
 
-use crate::activity::ActivityFailure;
 use crate::engine::Clock;
-use crate::history::{Failure, FailureClass};
 use crate::store::StoreError;
 use crate::time::Timestamp;
 
@@ -210,9 +210,13 @@ impl Breakers {
 impl State {
     fn standing(&mut self, name: &BreakerName) -> &mut Standing {
         let policy = self.downstreams.get(&name.downstream).copied().unwrap_or(NEVER_BY_ITSELF);
-        // A part opens by force only.
-        let policy = if name.key.is_some() { BreakerPolicy { failures: u32::MAX, ratio: None, ..policy } } else { policy };
-        let standing = || Standing { machine: Machine::new(policy), reason: None, actor: None, parked_at: Some(Duration::ZERO) };
+        // Unless parts count for themselves, one opens by force only.
+        let policy = if name.key.is_some() && !policy.by_part {
+            BreakerPolicy { failures: u32::MAX, ratio: None, ..policy }
+        } else {
+            policy
+        };
+        let standing = || Standing { machine: Machine::new(policy), reason: None, actor: None, parked_at: None };
         self.machines.entry(name.clone()).or_insert_with(standing)
     }
 
@@ -247,123 +251,5 @@ const NEVER_BY_ITSELF: BreakerPolicy = BreakerPolicy {
     ratio: None,
     spacing: Duration::ZERO,
     probe_max: Duration::ZERO,
+    by_part: false,
 };
-
-/// The breaker of one downstream, with those of its parts, as its calls use it.
-#[derive(Clone)]
-pub struct Breaker {
-    all: Breakers,
-    downstream: String,
-}
-
-impl Breaker {
-    /// Leave for one call; `key` is the part of the downstream that it goes to.
-    ///
-    /// # Errors
-    /// A neutral [`ActivityFailure`] that says what holds the call back, and for how long.
-    pub async fn admit(&self, key: Option<&str>) -> Result<Permit, ActivityFailure> {
-        let whole = BreakerName::new(self.downstream.as_str(), None);
-        let part = key.map(|key| BreakerName::new(self.downstream.as_str(), Some(key)));
-        let (ticket, claimed) = {
-            let now = self.all.0.clock.monotonic();
-            let mut state = self.all.lock();
-            if let Some(part) = part.filter(|part| state.machines.contains_key(part)) {
-                state.admit(&part, now)?;
-            }
-            let ticket = state.admit(&whole, now)?;
-            let (claim, claimed) = oneshot::channel();
-            let asks = ticket.is_probe && state.tell(Told::Claim(whole.clone(), claim));
-            (ticket, asks.then_some(claimed))
-        };
-        // From here on the place of a probe comes back, whatever becomes of this call.
-        let permit = Permit { breaker: self.clone(), ticket, began: self.all.0.clock.monotonic(), verdict: Verdict::Neutral };
-        let may_go = match claimed {
-            Some(claimed) => claimed.await.unwrap_or(false),
-            None => true,
-        };
-        if may_go {
-            return Ok(permit);
-        }
-        let mut state = self.all.lock();
-        let wait = state.standing(&whole).machine.open();
-        Err(state.held_back(&whole, wait, permit.began))
-    }
-
-    /// The part of the fleet's calls that this node makes, above 0 and at most 1: what is limited for the fleet is limited to
-    /// this part here.
-    pub fn share(&self) -> f64 {
-        self.all.lock().share
-    }
-
-    /// Opens the breaker of a part, or of all of it where no part is named, until a person closes it: the service refuses us
-    /// in a way that only a person can mend.
-    pub fn refused(&self, key: Option<&str>, reason: &str) {
-        let name = BreakerName::new(self.downstream.as_str(), key);
-        let mut state = self.all.lock();
-        let name = state.set(&name, Setting::ForceOpen, reason, &self.downstream);
-        let (done, _) = oneshot::channel();
-        let actor = self.downstream.clone();
-        state.tell(Told::Set { name, setting: Setting::ForceOpen, reason: reason.to_owned(), actor, done });
-    }
-}
-
-impl State {
-    fn admit(&mut self, name: &BreakerName, now: Duration) -> Result<Ticket, ActivityFailure> {
-        let admitted = self.standing(name).machine.admit(now);
-        admitted.map_err(|wait| self.held_back(name, wait, now))
-    }
-
-    /// Nothing was sent; where only a person can change that, the failure says so. Where a node runs, the call waits in the store
-    /// until the breaker lets it go.
-    fn held_back(&mut self, name: &BreakerName, wait: Duration, now: Duration) -> ActivityFailure {
-        let (is_kept, news) = (self.keeper.is_some(), Arc::clone(&self.news));
-        let standing = self.standing(name);
-        let wait = if is_kept { wait.max(PARKED_MAX) } else { wait };
-        let mut failure = ActivityFailure::parked(format!("breaker of {name}"), wait);
-        if let (BreakerState::ForcedOpen, Some(reason)) = (standing.machine.state(Duration::ZERO), &standing.reason) {
-            let message = format!("held back by the breaker of {name} until a person closes it: {reason}");
-            failure.failure = Failure::new(FailureClass::Neutral, "parked", message);
-        }
-        if is_kept {
-            if standing.parked_at.replace(now).is_none() {
-                news.notify_one();
-            }
-            failure.gate = Some(name.to_string());
-        }
-        failure
-    }
-}
-
-/// A call's leave; it comes back when it is dropped, and so also when the call is.
-pub struct Permit {
-    breaker: Breaker,
-    ticket: Ticket,
-    began: Duration,
-    verdict: Verdict,
-}
-
-impl Permit {
-    /// What the call came to; without it, nothing is known.
-    pub fn settle(&mut self, verdict: Verdict) {
-        self.verdict = verdict;
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let now = self.breaker.all.0.clock.monotonic();
-        let name = BreakerName::new(self.breaker.downstream.as_str(), None);
-        let mut state = self.breaker.all.lock();
-        let took = now.saturating_sub(self.began);
-        let Some(moved) = state.standing(&name).machine.settle(self.ticket, self.verdict, took, now) else { return };
-        state.tell(Told::Moved(name, moved));
-        drop(state);
-        self.breaker.all.0.news.notify_one();
-        let downstream = self.breaker.downstream.as_str();
-        match moved {
-            Moved::Opened(_) => tracing::warn!(downstream, "the circuit breaker opened: the downstream fails"),
-            Moved::Closed => tracing::info!(downstream, "the circuit breaker closed: the downstream answers"),
-            Moved::ProbeReturned => {}
-        }
-    }
-}

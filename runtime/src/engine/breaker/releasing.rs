@@ -176,7 +176,11 @@ impl Breakers {
 
     /// Somebody may wait behind each of them.
     fn look_again(&self) {
-        for standing in self.lock().machines.values_mut() {
+        for (name, standing) in &mut self.lock().machines {
+            // Behind a part that was never anything but closed nobody waits.
+            if name.key.is_some() && !standing.machine.has_moved() {
+                continue;
+            }
             standing.parked_at.get_or_insert(Duration::ZERO);
         }
     }

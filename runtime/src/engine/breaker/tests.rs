@@ -4,6 +4,7 @@ use futures::FutureExt;
 use tokio::sync::watch;
 
 use super::*;
+use crate::activity::ActivityFailure;
 use crate::engine::Environment;
 use crate::store::{ModelStore, Store};
 use crate::testing::{ManualClock, manual_environment};
@@ -13,7 +14,7 @@ const OPEN: Duration = Duration::from_secs(2);
 const PERIOD: Duration = Duration::from_secs(1);
 const PROBE_MAX: Duration = Duration::from_secs(10);
 const POLICY: BreakerPolicy =
-    BreakerPolicy { failures: 2, open: OPEN, ratio: None, spacing: Duration::ZERO, probe_max: PROBE_MAX };
+    BreakerPolicy { failures: 2, open: OPEN, ratio: None, spacing: Duration::ZERO, probe_max: PROBE_MAX, by_part: false };
 
 /// A fleet on one store.
 struct Fleet {
@@ -36,8 +37,12 @@ impl Fleet {
     }
 
     async fn node(&self, name: &str) -> Node {
+        self.node_with(name, POLICY).await
+    }
+
+    async fn node_with(&self, name: &str, policy: BreakerPolicy) -> Node {
         let breakers = Breakers::new(self.environment.clock.clone());
-        let stock = breakers.add("stock", POLICY);
+        let stock = breakers.add("stock", policy);
         let (stop, stopped) = watch::channel(false);
         let (store, clock) = (self.store.clone() as Arc<dyn Store>, self.environment.clock.clone());
         let keeper = Keeper::of(&breakers, store, clock, name.to_owned(), PERIOD, stopped);
@@ -206,4 +211,60 @@ async fn without_a_node_they_work_by_themselves() {
     clock.advance(OPEN);
     stock.admit(None).await.ok().unwrap().settle(Verdict::Healthy);
     assert_eq!(breakers.views()[0].position, BreakerPosition::Closed);
+}
+
+const BY_PART: BreakerPolicy = BreakerPolicy { by_part: true, ..POLICY };
+
+fn held_by(admitted: Result<Permit, ActivityFailure>) -> Option<String> {
+    admitted.err().and_then(|failure| failure.parked_by)
+}
+
+#[tokio::test]
+async fn a_part_that_fails_holds_no_other_back_where_parts_count_for_themselves() {
+    let (environment, clock) = manual_environment(Timestamp::from_micros(0), 1);
+    let stock = Breakers::new(environment.clock.clone()).add("stock", BY_PART);
+    for _ in 0..2 {
+        stock.admit(Some("north")).await.unwrap().settle(Verdict::Failed);
+        stock.admit(Some("south")).await.unwrap().settle(Verdict::Healthy);
+    }
+    assert_eq!(held_by(stock.admit(Some("north")).await).as_deref(), Some("breaker of stock/north"));
+    assert!(stock.admit(Some("south")).await.is_ok() && stock.admit(None).await.is_ok());
+    clock.advance(OPEN);
+    let mut probe = stock.admit(Some("north")).await.unwrap();
+    assert!(held_by(stock.admit(Some("north")).await).is_some(), "a second probe went beside the first");
+    probe.settle(Verdict::Healthy);
+    drop(probe);
+    assert!(stock.admit(Some("north")).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_whole_holds_all_parts_back_and_is_probed_before_one_of_them() {
+    let (environment, clock) = manual_environment(Timestamp::from_micros(0), 1);
+    let stock = Breakers::new(environment.clock.clone()).add("stock", BY_PART);
+    for key in [Some("north"), None].into_iter().cycle().take(4) {
+        stock.admit(key).await.unwrap().settle(Verdict::Failed);
+    }
+    assert_eq!(held_by(stock.admit(Some("south")).await).as_deref(), Some("breaker of stock"));
+    clock.advance(OPEN);
+    assert_eq!(held_by(stock.admit(Some("north")).await).as_deref(), Some("breaker of stock/north"));
+    stock.admit(Some("south")).await.unwrap().settle(Verdict::Healthy);
+    assert!(stock.admit(None).await.is_ok(), "that was the probe of the whole");
+    stock.admit(Some("north")).await.unwrap().settle(Verdict::Healthy);
+    assert!(stock.admit(Some("north")).await.is_ok());
+}
+
+#[tokio::test]
+async fn where_a_part_stands_all_nodes_know_too_and_one_of_them_probes_it() {
+    let fleet = Fleet::new();
+    let (one, other) = (fleet.node_with("one", BY_PART).await, fleet.node_with("other", BY_PART).await);
+    for _ in 0..2 {
+        one.stock.admit(Some("north")).await.unwrap().settle(Verdict::Failed);
+        settle().await;
+    }
+    fleet.pass(PERIOD).await;
+    assert_eq!(held_by(other.stock.admit(Some("north")).await).as_deref(), Some("breaker of stock/north"));
+    assert!(other.stock.admit(Some("south")).await.is_ok());
+    fleet.pass(OPEN).await;
+    let probe = other.stock.admit(Some("north")).await;
+    assert!(probe.is_ok() && one.stock.admit(Some("north")).await.is_err());
 }

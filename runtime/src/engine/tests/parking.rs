@@ -27,6 +27,7 @@ const POLICY: BreakerPolicy = BreakerPolicy {
     ratio: None,
     spacing: Duration::from_millis(1_000 / RATE as u64),
     probe_max: Duration::from_secs(10),
+    by_part: false,
 };
 
 /// Sleeps until its deadline, then has its stock released.

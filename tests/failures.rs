@@ -462,6 +462,10 @@ async fn orders_behind_an_open_breaker_are_parked_at_no_cost_and_all_finish_afte
     let explained = node.explain("o-0").await;
     assert_eq!(explained.waiting_for.as_deref(), Some("the breaker of stock"));
 
+    // Time for the late payment passes only when none of them is being called any more.
+    for id in &orders {
+        node.pass_until(id, "its stock is back", |look| look["progress"]["phase"] == "watching").await;
+    }
     for id in &orders {
         node.ended(id).await;
     }

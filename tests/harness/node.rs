@@ -9,7 +9,7 @@ use overdue_runtime::activity::ActivityRegistry;
 use overdue_runtime::client::{
     ActionOutcome, Client, ClientError, Explanation, Jobs, SignalOutcome, SignalRequest, StartRequest, StartResponse,
 };
-use overdue_runtime::engine::breaker::{BreakerName, Breakers, Setting};
+use overdue_runtime::engine::breaker::{BreakerName, BreakerPosition, Breakers, Setting};
 use overdue_runtime::engine::{Clock, Engine, EngineConfig, Environment, OperatorAction, Registries};
 use overdue_runtime::outbox::SinkRegistry;
 use overdue_runtime::store::{CopyReport, SqliteStore, Store, copy};
@@ -396,23 +396,18 @@ impl Node {
             let is_waiting = |pending: &Value| !matches!(pending["state"].as_str(), Some("running" | "scheduled"));
             let pending = look["pendingActivities"].as_array().unwrap();
             let idle = pending.iter().all(is_waiting);
-            let parked = pending.iter().filter(|pending| pending["state"] == "parked");
-            let let_go_at = parked.filter_map(|parked| parked["nextAttemptAt"].as_str()?.parse().ok()).min();
-            match (idle, let_go_at, wake_at) {
-                (true, Some(let_go_at), Some(wake_at)) if let_go_at < wake_at => self.pass_stage(let_go_at).await,
-                (true, _, Some(wake_at)) => self.pass_to(wake_at).await,
-                _ => {}
+            let parked: Vec<_> = pending.iter().filter(|pending| pending["state"] == "parked").collect();
+            // Whoever is parked may wait for the call of another, for which no time is to pass.
+            let is_probed = || self.breakers.views().iter().any(|breaker| breaker.position == BreakerPosition::HalfOpen);
+            let waits_for_another = !parked.is_empty() && (is_probed() || self.client.engine().executions_at_work() > 0);
+            if let (true, false, Some(wake_at)) = (idle, waits_for_another, wake_at) {
+                let let_go_at = parked.iter().filter_map(|parked| parked["nextAttemptAt"].as_str()?.parse().ok()).min();
+                let stage = self.now().saturating_add(Duration::from_millis(100));
+                self.pass_to(let_go_at.map_or(wake_at, |at: Timestamp| at.max(stage).min(wake_at))).await;
             }
             None
         };
         eventually(&format!("{id}: {what}"), step).await
-    }
-
-    /// Lets the next of those go that are parked: no time passes while one of them is being called.
-    async fn pass_stage(&self, let_go_at: Timestamp) {
-        if self.client.engine().executions_at_work() == 0 {
-            self.pass_to(let_go_at.max(self.now().saturating_add(Duration::from_millis(100)))).await;
-        }
     }
 
     /// Lets time pass until the order's workflow has ended, and gives its result.
